@@ -1,4 +1,4 @@
-"""Airflow assets of dynamic tables, for DAGs that are to run when a table has a new version."""
+"""Airflow assets of dynamic tables, for DAGs that are triggered by new versions of a table."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _SCHEME = "dynamic-table://"
 
 @lru_cache(maxsize=10_000)
 def dynamic_table_asset(table: str | TableIdentifier) -> Asset:
-    """The Airflow asset of a dynamic table.
+    """Return the Airflow asset of a dynamic table.
 
     :param table: its full name, ``catalog.database.table``.
-    :raises ValueError: when that is no full name.
+    :raises ValueError: if it is not a full name.
     """
     identifier = TableIdentifier.parse(table) if isinstance(table, str) else table
     parts = [quote(part, safe="") for part in (identifier.catalog, identifier.database, identifier.table)]
-    # One name for both, as Asset(uri) has it: of two assets that share only the URI, Airflow activates only one.
+    # Name and URI are equal, as in Asset(uri): of two assets with the same URI, Airflow activates only one.
     return Asset(f"{_SCHEME}{'/'.join(parts)}", group="dynamic-table")
 
 
 def is_dynamic_table(asset: Any) -> TypeGuard[Asset]:
-    """Whether something that a task has as outlet or inlet is the asset of a dynamic table, whatever its name."""
+    """Return whether an outlet or inlet is the asset of a dynamic table, regardless of its name."""
     return isinstance(asset, Asset) and asset.uri.startswith(_SCHEME)

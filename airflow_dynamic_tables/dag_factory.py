@@ -1,4 +1,4 @@
-"""Definitions to DAGs. Pure: reads the definitions and Airflow's configuration, but no connection, variable or catalog."""
+"""Create DAGs from definitions, without access to connections, variables or catalogs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.limits import TAG_CHARACTERS
 from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, understood
-from airflow_dynamic_tables.dags_support.broken_files import broken_files
-from airflow_dynamic_tables.dags_support.callbacks import callbacks_of, dag_callbacks_of
-from airflow_dynamic_tables.dags_support.deadlines import deadlines_of
-from airflow_dynamic_tables.dags_support.declared import (
+from airflow_dynamic_tables.dags.broken_files import broken_files
+from airflow_dynamic_tables.dags.callbacks import callbacks_of, dag_callbacks_of
+from airflow_dynamic_tables.dags.deadlines import deadlines_of
+from airflow_dynamic_tables.dags.declared import (
     Access,
     configured_poll_interval,
     default_args_of,
@@ -30,9 +30,9 @@ from airflow_dynamic_tables.dags_support.declared import (
     said,
     task_settings,
 )
-from airflow_dynamic_tables.dags_support.page import Readers, describe_table, readers_of
-from airflow_dynamic_tables.dags_support.params import group_params_of, params_of
-from airflow_dynamic_tables.dags_support.schedules import CONTINUOUS_TAG, schedule_of, shared_schedule_of
+from airflow_dynamic_tables.dags.doc_md import Readers, describe_table, readers_of
+from airflow_dynamic_tables.dags.params import group_params_of, params_of
+from airflow_dynamic_tables.dags.schedules import CONTINUOUS_TAG, schedule_of, shared_schedule_of
 from airflow_dynamic_tables.definitions.model import AirflowPart, Definitions, DynamicTable, settings_of
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import configured_connection
@@ -49,10 +49,10 @@ from airflow_dynamic_tables.task_group import put_in_order, refresh_task
 MAINTENANCE_DAG = "dynamic_tables__maintenance"
 
 START_DATE = datetime(1970, 1, 1, tzinfo=UTC)
-"""Fixed, so that a DAG serializes the same every time, and early, so that a backfill may reach back as far as the data do."""
+"""Fixed, so that serialized DAGs do not change, and early, so that backfills can reach all data."""
 
 MAX_DECISIONS = 16
-"""How many refreshes of one table may wait for somebody to decide before the table is refreshed no more."""
+"""Most refreshes of a table that may wait for a decision before the table is no longer refreshed."""
 
 log = logging.getLogger(__name__)
 
@@ -66,17 +66,17 @@ def load_dynamic_tables(
     maintenance: bool = True,
     default_args: Mapping[str, Any] | None = None,
 ) -> None:
-    """Put a DAG for every dynamic table or group of them, and the maintenance DAG, into the globals of a DAG file.
+    """Add DAGs for all dynamic tables and groups, and the maintenance DAG, to the globals of a DAG file.
 
-    A broken file becomes one import error of that file, and hides nothing but its own tables. When Airflow runs a task, only
-    the DAG of that task is built.
+    A broken definitions file results in an import error of that file, and affects only its own tables. When Airflow runs a task,
+    only the DAG of that task is built.
 
     :param namespace: ``globals()`` of the DAG file.
     :param definitions: a definitions file or folder.
     :param catalogs_file: default: ``catalogs.yaml`` in the folder of the definitions or beside it.
     :param conn_id: connection of type ``dynamic_tables``; default: option ``connection`` of section ``dynamic_tables``.
-    :param maintenance: whether the maintenance DAG is built, too; one for each state is enough.
-    :param default_args: Airflow's, for the tasks of all these DAGs; what the definitions say wins.
+    :param maintenance: whether to build the maintenance DAG, too; one for each state database is enough.
+    :param default_args: Airflow's, for the tasks of all these DAGs; the definitions override them.
     """
     path = Path(definitions)
     access = Access(
@@ -103,7 +103,7 @@ def _all_dags(path: Path, access: Access) -> list[DAG]:
         at = partial(Mistake, table.path, table.line, 1)
         for told in warnings(table):
             log.warning("%s:%s: %s: %s", table.path, table.line, table.identifier, told)
-        # A table that nothing would refresh is no DAG but an error where its file is.
+        # A table that cannot be refreshed is an import error of its file.
         if why := not_supported_yet(table):
             refused.add([at(f"{table.identifier}: {why}")])
         elif not is_airflows(table):
@@ -124,7 +124,7 @@ def _all_dags(path: Path, access: Access) -> list[DAG]:
 
 @contextmanager
 def _told(refused: Mistakes, table: DynamicTable) -> Iterator[None]:
-    """Make a mistake of the table of what goes wrong within: it must not hide the others."""
+    """Record configuration errors as mistakes of the table, so that other tables are not affected."""
     at = partial(Mistake, table.path, table.line, 1)
     with understood(refused, at):
         try:
@@ -143,14 +143,12 @@ def _one_dag(path: Path, access: Access, dag_id: str) -> list[DAG]:
 
 
 def build_dag(table: DynamicTable, definitions: Definitions, access: Access | None = None, readers: Readers | None = None) -> DAG:
-    """The DAG of one table: one task ``refresh``, scheduled by the cron expression of its freshness, and on updates of assets.
+    """Build the DAG of one table: a task ``refresh``, scheduled by the cron expression of its freshness and by asset updates.
 
-    In continuous mode one run follows upon the other.
+    In continuous mode, each run follows the previous one. If a refresh may be quarantined, it is followed by a task ``decide``.
 
-    When a refresh may end in quarantine, ``decide`` comes after it.
-
-    :param definitions: where its parents and sources are looked up.
-    :param readers: the dynamic tables that read each table; default: found in the definitions.
+    :param definitions: the definitions with its parents and sources.
+    :param readers: the dynamic tables that read each table; default: determined from the definitions.
     """
     access = access or Access()
     dag = _dag(
@@ -159,13 +157,13 @@ def build_dag(table: DynamicTable, definitions: Definitions, access: Access | No
         dag_display_name=str(table.identifier),
         description=table.comment or f"Keeps {table.identifier} fresh",
         schedule=schedule_of(table),
-        # A run waits while somebody decides; the next refresh need not.
+        # Further refreshes may run while a run waits for a decision.
         max_active_runs=MAX_DECISIONS if table.may_be_quarantined and not table.is_continuous else 1,
         max_active_tasks=1,
         doc_md=describe_table(table, definitions, readers_of(definitions) if readers is None else readers),
     )
     _add_tasks(dag, table, definitions, access)
-    # Last, because Airflow would check and copy them for every DAG: two thirds of the time of a thousand tables.
+    # Set last, because Airflow would check and copy them for every DAG, two thirds of the time for a thousand tables.
     dag.params.update(params_of(table))
     return dag
 
@@ -177,12 +175,12 @@ def build_group_dag(
     readers: Readers | None = None,
     refused: Mistakes | None = None,
 ) -> DAG:
-    """The DAG that tables share: a task for each, after those that it reads; it runs at the ticks of all of them.
+    """Build the DAG shared by tables: one task per table, after those that it reads; it runs at the ticks of all tables.
 
-    :param tables: each after those that it reads; they agree in what concerns a DAG.
-    :param definitions: where their parents and sources are looked up.
-    :param readers: as for :func:`build_dag`.
-    :param refused: takes what is wrong with one table, which is left out then.
+    :param tables: in topological order, with the same DAG settings.
+    :param definitions: the definitions with their parents and sources.
+    :param readers: see :func:`build_dag`.
+    :param refused: collects mistakes of tables, which are then omitted.
     """
     access = access or Access()
     readers = readers_of(definitions) if readers is None else readers
@@ -197,7 +195,7 @@ def build_group_dag(
     )
     wanted = get_parsing_context().task_id
     tasks: list[DynamicTableRefreshOperator] = []
-    # Where a task runs, it needs no other: those of hundreds of tables take seconds.
+    # A running task needs no other tasks: creating those of hundreds of tables takes seconds.
     for table in tables if wanted is None else [table for table in tables if table.identifier.task_id == wanted]:
         with _told(Mistakes() if refused is None else refused, table):
             tasks.append(refresh_task(table, definitions, runs=of_group(tables), **_common(dag, access)))
@@ -207,22 +205,22 @@ def build_group_dag(
 
 
 def _dag(tables: Sequence[DynamicTable], access: Access, **own: Any) -> DAG:
-    """A DAG without tasks for tables that agree in what concerns it."""
+    """Create the DAG without tasks, for tables with the same DAG settings."""
     finest = min(tables, key=lambda table: table.freshness.period)
     dates = {key: getattr(finest, key) or access.default_args.get(key) for key in ("start_date", "end_date")}
     settings = {**own, **said(finest, settings_of(AirflowPart.DAG)), **dag_callbacks_of(finest)}
     given = {name: value for name, value in access.default_args.items() if name not in dates}
     if finest.access_control:
-        # Only of lists Airflow knows that they are about the DAG.
+        # Airflow applies permissions to the DAG only if they are lists.
         settings["access_control"] = {role: list(permissions) for role, permissions in finest.access_control.items()}
     tags = [CONTINUOUS_TAG] if finest.is_continuous else []
     tags += [tag for table in tables for tag in (*_place_tags(table.identifier), *table.tags)]
-    tags += [f"freshness: {table.freshness.text}" for table in tables]  # the only place of Airflow's list for it
+    tags += [f"freshness: {table.freshness.text}" for table in tables]  # the only place for it in Airflow's list of DAGs
     return DAG(
         dag_id=finest.workflow_id,
         start_date=dates["start_date"] or START_DATE,
         end_date=dates["end_date"],
-        # The dates of tasks would hold beside those of the DAG.
+        # Dates of tasks would apply in addition to those of the DAG.
         default_args={**default_args_of(finest), **given},
         catchup=False,
         tags=[DAG_TAG, *dict.fromkeys(tags)],
@@ -233,7 +231,7 @@ def _dag(tables: Sequence[DynamicTable], access: Access, **own: Any) -> DAG:
 
 
 def _common(dag: DAG, access: Access) -> dict[str, Any]:
-    """What all operators are made with."""
+    """Return the arguments common to all operators."""
     return {
         "dag": dag,
         "catalog_conn_id": access.conn_id,
@@ -251,7 +249,7 @@ def _add_tasks(dag: DAG, table: DynamicTable, definitions: Definitions, access: 
         else DynamicTableRefreshOperator(runs=OF_TABLE, **arguments)
     )
     if table.may_be_quarantined:
-        # Of a failure everybody was told by the refresh.
+        # The refresh has already reported the failure.
         told: dict[str, Any] = {name: value for name, value in callbacks_of(table).items() if name == "on_success_callback"}
         decide = DecideOperator(
             task_id="decide",
@@ -266,13 +264,13 @@ def _add_tasks(dag: DAG, table: DynamicTable, definitions: Definitions, access: 
 
 
 def _place_tags(identifier: TableIdentifier) -> list[str]:
-    """Its catalog and its database, to filter by."""
+    """Return the catalog and the database as tags, for filtering."""
     places = (identifier.catalog, f"{identifier.catalog}.{identifier.database}")
     return [place for place in places if len(place) <= TAG_CHARACTERS]
 
 
 def build_maintenance_dag(access: Access) -> DAG:
-    """The hourly DAG that cleans up after refreshes that died, and whose runs name the tables that nobody declares any more."""
+    """Build the hourly DAG that cleans up after failed refreshes, and whose runs report tables that are no longer declared."""
     dag = DAG(
         dag_id=MAINTENANCE_DAG,
         description="Cleans up after refreshes that died; a note at its runs names the tables that nobody declares any more",
@@ -290,6 +288,6 @@ def build_maintenance_dag(access: Access) -> DAG:
         catalog_conn_id=access.conn_id,
         catalogs_file=access.catalogs_file,
         definitions_path=access.definitions,
-        max_active_tis_per_dag=1,  # whatever a backfill says: two at once would tell of the same version twice
+        max_active_tis_per_dag=1,  # also for backfills: two concurrent runs would report the same version twice
     )
     return dag

@@ -1,40 +1,40 @@
-"""Every error this package raises, grouped by what the catcher does about it.
+"""Exceptions of this package, grouped by how to handle them.
 
 DynamicTableError
 ├─ DefinitionError               fix the YAML (path, line, column, all mistakes)
-├─ ConfigurationError            fix the set-up: connection, catalogs file, missing program
+├─ ConfigurationError            fix the configuration: connection, catalogs file, missing program
 │  └─ MissingExtraError          pip install "airflow-dynamic-tables[...]"
-├─ CatalogError                  the catalog said no, or cannot be reached
+├─ CatalogError                  the catalog rejected the request, or cannot be reached
 │  ├─ NotFoundError              Catalog-, Database-, Table-, Partition-, Function-, VersionNotFoundError
 │  ├─ AlreadyExistsError         Database-, Table-, Partition-, FunctionAlreadyExistsError
 │  ├─ NotEmptyError              drop its content first
-│  ├─ InvalidPartitionError      the table is not partitioned, or the spec does not fit its keys
-│  ├─ UnsupportedError           this catalog or format cannot do that
-│  └─ CatalogUnavailableError    try again when the server is back
-├─ StageRejectedError            what the job wrote must not be committed; the stage is aborted
-│  ├─ SchemaEvolutionError       the query no longer fits the table
-│  └─ ExpectationError           rows are not as the definition expects them
-├─ QuarantinedError              somebody has to decide: publish or abort
-├─ ConflictError                 somebody else changed it: re-read, retry
-│  └─ CommitRejectedError        surely not landed: may clean up
-│     ├─ OvertakenError          newer data was committed meanwhile: nothing is to be done any more
-│     └─ EmptyBatchError         a batch of a stream has no rows: nothing is to be done
-├─ CommitUnknownError            look before touching: never clean up
-├─ JobFailedError                the cluster said no (application id, log tail)
-├─ SchedulerError                the scheduler of workflows said no
-│  ├─ WorkflowNotFoundError      it has no such workflow
-│  ├─ UnsupportedScheduleError   it has no such schedule
-│  └─ SchedulerUnavailableError  try again when the scheduler is back
+│  ├─ InvalidPartitionError      the table is not partitioned, or the spec does not match its keys
+│  ├─ UnsupportedError           not supported by this catalog or format
+│  └─ CatalogUnavailableError    retry when the server is available
+├─ StageRejectedError            the job's output must not be committed; the stage is aborted
+│  ├─ SchemaEvolutionError       the query is incompatible with the table
+│  └─ ExpectationError           rows violate expectations of the definition
+├─ QuarantinedError              a user has to decide: publish or abort
+├─ ConflictError                 concurrent change: re-read, retry
+│  └─ CommitRejectedError        the commit certainly failed: may clean up
+│     ├─ OvertakenError          newer data was committed: nothing left to do
+│     └─ EmptyBatchError         a batch of a stream has no rows: nothing to do
+├─ CommitUnknownError            check the outcome first: never clean up
+├─ JobFailedError                the Spark job failed (application id, log tail)
+├─ SchedulerError                the workflow scheduler rejected the request
+│  ├─ WorkflowNotFoundError      the scheduler has no such workflow
+│  ├─ UnsupportedScheduleError   the scheduler has no such schedule
+│  └─ SchedulerUnavailableError  retry when the scheduler is available
 ├─ UpstreamError                 a parent is late or failed
 │  └─ UpstreamSuspendedError     a parent is suspended: resume it
-├─ InvalidFieldError             a field of a request says what cannot be: correct it
-├─ TooBusyError                  too much is going on: ask again later
-└─ AccessError                   whoever asks may not
-   ├─ UnauthenticatedError       log in, and ask again
-   └─ ForbiddenError             ask for the right
+├─ InvalidFieldError             a request has an invalid field: correct it
+├─ TooBusyError                  too many concurrent requests: retry later
+└─ AccessError                   the caller lacks access
+   ├─ UnauthenticatedError       log in, and retry
+   └─ ForbiddenError             request the permission
 
-The docstring of a class is its default message; data sits in attributes; library errors are wrapped once, at the
-edge, with ``from``. No message holds a secret: it goes to the history, to logs and to screens.
+The docstring of a class is its default message; data is in attributes; library errors are wrapped once, at the edge, with
+``from``. No message contains a secret, because it is written to the history, to logs and to screens.
 """
 
 from airflow_dynamic_tables.redaction import without_secrets

@@ -1,6 +1,6 @@
-"""Unit tests of queries as tests of pytest: a plugin that does nothing until somebody names definitions.
+"""Pytest plugin that runs the unit tests of queries; inactive unless definitions are configured.
 
-Every run of pytest imports it, so it imports nothing else of this package before there is a test to collect.
+Every pytest run imports it, so it imports other modules of this package only when there is a test to collect.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pytest
 if TYPE_CHECKING:
     from airflow_dynamic_tables.core.mistakes import Mistake
     from airflow_dynamic_tables.definitions.model import Definitions
-    from airflow_dynamic_tables.definitions.query_tests.model import QueryTest
-    from airflow_dynamic_tables.services.query_tests.judging import QueryTestResult
+    from airflow_dynamic_tables.definitions.query_test_rows import QueryTest
+    from airflow_dynamic_tables.services.query_tests import QueryTestResult
 
     Loaded = tuple[Definitions, tuple[QueryTest, ...], tuple[Mistake, ...]]
 
@@ -28,7 +28,7 @@ _RESULTS: pytest.StashKey[dict[str, QueryTestResult]] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option and the setting that name definitions; without them nothing of this is used."""
+    """Add the option and the setting for definitions."""
     parser.getgroup("dynamic-tables").addoption(
         _OPTION, metavar="PATH", help="run the unit tests of dynamic tables in this file or folder of definitions, too"
     )
@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have pytest look where the option says, unless it does or something in there was chosen."""
+    """Add the definitions of the option to the arguments of pytest, unless they or a part of them are included."""
     if config.getoption(_OPTION) and (definitions := _definitions(config)) is not None:
         chosen = [(config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args]
         if not any(definitions.is_relative_to(path) or path.is_relative_to(definitions) for path in chosen):
@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """The tests of a file of the definitions that were named."""
+    """Collect the tests of a definitions file."""
     definitions = _definitions(parent.config)
     if definitions is None or file_path.suffix not in _SUFFIXES or not file_path.resolve().is_relative_to(definitions):
         return None
@@ -54,10 +54,10 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 class QueryTestFile(pytest.File):
-    """A file of definitions."""
+    """A definitions file."""
 
     def collect(self) -> Iterable[QueryTestItem]:
-        """Its tests; an error when they or the definitions have mistakes, for these may hide tests."""
+        """Yield the tests of the file; fail if they or the definitions contain mistakes, which may hide tests."""
         _, tests, mistakes = _loaded(self.config)
         own = [mistake for mistake in mistakes if mistake.path.resolve() == self.path.resolve()]
         if own or (mistakes and "tests" in self.path.read_text(encoding="utf-8", errors="replace")):
@@ -69,7 +69,7 @@ class QueryTestFile(pytest.File):
 
 
 class QueryTestItem(pytest.Item):
-    """One test. All that are chosen run together, when the first one does: in one Spark."""
+    """One test. All selected tests run together in one Spark session when the first one runs."""
 
     def __init__(self, *, test: QueryTest, line: int, **others: Any) -> None:
         super().__init__(**others)
@@ -77,22 +77,22 @@ class QueryTestItem(pytest.Item):
         self.line = line
 
     def runtest(self) -> None:
-        """Look at the result.
+        """Check the result.
 
-        :raises QueryTestFailedError: when the test did not pass.
+        :raises QueryTestFailedError: if the test did not pass.
         """
         result = _results(self)[self.test.full_name]
         if result.verdict != "passed":
             raise QueryTestFailedError(result)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """What is different, as the command line prints it."""
+        """Return the differences, as printed by the command line."""
         if isinstance(excinfo.value, QueryTestFailedError):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Where the test stands, counted from 0, and what it is called."""
+        """Return file, line (from 0) and name of the test."""
         return self.path, self.line - 1, self.name
 
 
@@ -100,13 +100,13 @@ class QueryTestFailedError(Exception):
     """A test did not pass."""
 
     def __init__(self, result: QueryTestResult) -> None:
-        from airflow_dynamic_tables.cli.commands.query_tests.reports import told
+        from airflow_dynamic_tables.cli.commands.query_tests import told
 
         super().__init__("\n".join(told(result)))
 
 
 def _definitions(config: pytest.Config) -> Path | None:
-    """The definitions that were named: by the option, from where pytest was called, or by the setting, from its file."""
+    """Return the configured definitions: the option is relative to the working directory, the setting to its file."""
     if named := config.getoption(_OPTION):
         return Path(config.invocation_params.dir, str(named)).resolve()
     setting = config.getini(_SETTING)
@@ -114,9 +114,9 @@ def _definitions(config: pytest.Config) -> Path | None:
 
 
 def _loaded(config: pytest.Config) -> Loaded:
-    """Definitions and tests, read once."""
+    """Load definitions and tests once."""
     from airflow_dynamic_tables.services.project import open_project
-    from airflow_dynamic_tables.services.query_tests.loading import load_tests
+    from airflow_dynamic_tables.services.query_test_loading import load_tests
 
     if _LOADED not in config.stash:
         config.stash[_LOADED] = load_tests(open_project(str(_definitions(config))))
@@ -124,8 +124,8 @@ def _loaded(config: pytest.Config) -> Loaded:
 
 
 def _results(item: QueryTestItem) -> dict[str, QueryTestResult]:
-    """The results of all chosen tests, which are run once."""
-    from airflow_dynamic_tables.cli.commands.query_tests.running import results_without_arguments
+    """Return the results of all selected tests, which run once."""
+    from airflow_dynamic_tables.cli.commands.query_tests import results_without_arguments
 
     config = item.config
     definitions_path = _definitions(config)

@@ -1,4 +1,4 @@
-"""Which words are secrets, and text without them; every message of an error goes through here. Imports nothing of ours."""
+"""Redaction of secrets in text, applied to every error message. Imports no module of this package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 HIDDEN = "***"
-"""What stands where a secret stood."""
+"""Replacement of a secret."""
 
 _SECRET = (
     r"pass_?word|passwd|\bpwd\b|passphrase|passfile|secret|credential|private[_.\-]?key|access[_.\-]?key"
@@ -15,20 +15,20 @@ _SECRET = (
     r"|(?<![a-z])(?:refresh|id|api|github|gitlab|databricks)[_.\-]?token(?![\w.\-])"
     r"|\bcatalog\.[\w\-]{1,80}\.(?:token|header\.)"
 )
-# In other text a token is one of a refresh, which is no secret.
+# In other text, a token identifies a refresh and is not secret.
 _SECRET_NAME = re.compile(rf"{_SECRET}|(?:^|[_.\-])token$|(?:^|\.)header\.", re.IGNORECASE)
-# Every repetition has an end: the text may be one word of megabytes.
+# All repetitions are bounded, because the text may be a single word of megabytes.
 _QUOTED = r"""\"(?:[^"\\]|\\.){0,4096}\"|'(?:[^'\\]|\\.|''){0,4096}'(?!')|\\{1,3}"[^"\n]{0,4096}"|["'][^"'\n]{0,4096}"""
-"""A quoted value: with quotes inside as Python, JSON and SQL write them, as JSON in JSON, and one whose end is missing."""
+"""A quoted value: with quotes escaped as in Python, JSON and SQL, as JSON in JSON, and without an end quote."""
 
 _NEW = r"""(?!\*{3}(?:[\s,;&)\]}<>"']|$))"""
-"""What is hidden already is not hidden again, with the mark behind it."""
+"""Prevents redacting a value again together with the replacement."""
 
 _BARE = rf"""{_NEW}(?:(?:Bearer|Basic)\s{{1,3}})?[^\s&"'](?:[^\s&]|&(?![\w.\-]{{1,80}}=)){{0,4096}}"""
-"""A value without quotes; it ends where the next parameter of a URL begins."""
+"""An unquoted value; it ends at the next URL parameter."""
 
 _PROSE = r"""(?![a-z'\-]{1,40}[,;.:]?[ \t]{1,3}(?![\w.\-]{1,40}["']?\s?[:=])[a-z(])"""
-"""No two words of a sentence: ``a password: it is told by the connection``."""
+"""Excludes prose of two words: ``a password: it is told by the connection``."""
 
 _WORD = rf"{_PROSE}{_NEW}(?![\[({{<])[^\s\"'\-]\S{{0,4096}}"
 _NAME = rf"(?:{_SECRET}|\bauthorization\b)[\w.\-]{{0,80}}"
@@ -95,7 +95,7 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     (_XML, rf"\1{HIDDEN}"),
     (_ATTRIBUTE, rf"\1{HIDDEN}"),
 )
-"""The spellings of secrets, and what is left of each."""
+"""Patterns of secrets, with their replacements."""
 
 _IN_COMMENT = re.compile(
     rf"""(\#[^\n]{{0,200}}?(?:{_SECRET})[\w.\-]{{0,80}}["'`]?\s{{0,3}}:[ \t]{{1,3}})\S[^\n]*""", re.IGNORECASE
@@ -103,20 +103,20 @@ _IN_COMMENT = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what goes by that name, an option or a parameter of a URL, is a secret."""
+    """Return whether an option or URL parameter with this name is a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def has_password(uri: str) -> bool:
-    """Whether a URI holds a password before its host."""
+    """Return whether a URI contains a password."""
     return _IN_URL.search(uri) is not None
 
 
 def without_secrets(text: str) -> str:
-    """Text in which the values of secret names, logins in headers and URLs, and signatures are hidden, in the spellings of URLs,
-    command lines, DSNs, JSON, YAML, SQL, XML, properties and environments.
+    """Redact values of secret names, logins in headers and URLs, and signatures.
 
-    A secret without such a name cannot be distinguished from other text.
+    Recognizes the syntax of URLs, command lines, DSNs, JSON, YAML, SQL, XML, properties and environments. A secret without such a
+    name cannot be distinguished from other text.
     """
     for form, left in _FORMS:
         text = form.sub(left, text)
@@ -124,12 +124,13 @@ def without_secrets(text: str) -> str:
 
 
 def yaml_without_secrets(text: str) -> str:
-    """Text of YAML, in which the values of secret names are hidden already, without what :func:`without_secrets` hides, and
-    without the secrets of ``name: secret`` in its comments.
+    """Redact YAML text in which values of secret names are redacted already.
+
+    Also redacts :func:`without_secrets`, and ``name: secret`` in comments.
     """
     return _IN_COMMENT.sub(rf"\1{HIDDEN}", without_secrets(text))
 
 
 def without_secret_values(settings: Mapping[str, str]) -> dict[str, str]:
-    """Settings in which the values of secret names, and passwords in URLs, are hidden."""
+    """Redact values of secret names, and passwords in URLs, in settings."""
     return {name: HIDDEN if is_secret_name(name) else without_secrets(value) for name, value in settings.items()}

@@ -1,4 +1,4 @@
-"""Several tables as tasks of one DAG, in the order in which they read each other."""
+"""Task groups that refresh several tables in one DAG, in topological order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from airflow.providers.common.compat.sdk import TaskGroup
 from airflow.sdk import TriggerRule, get_parsing_context
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.dags_support.declared import load_every, refreshable
+from airflow_dynamic_tables.dags.declared import load_every, refreshable
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import DefinitionError, TableNotFoundError
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
@@ -30,18 +30,18 @@ def dynamic_table_task_group(
     conn_id: str | None = None,
     **kwargs: Any,
 ) -> TaskGroup:
-    """A task group for a DAG of yours with a task for each of the tables; each comes after those that it reads.
+    """Create a task group for a user DAG, with a task for each table, after those that it reads.
 
-    A table that it reads and that is not in the group is waited for, as in any refresh.
+    Refreshes wait for parents outside of the group as usual.
 
-    :param group_id: its id; the tasks have the full names of the tables below it.
-    :param definitions: a definitions file or folder, read while the DAG is made.
+    :param group_id: its id; the task ids below it are the full table names.
+    :param definitions: a definitions file or folder, read while the DAG is created.
     :param tables: names, and patterns of full names such as ``lake.sales.*``; default: every table.
     :param catalogs_file: default: the one in the folder of the definitions or beside it.
     :param conn_id: connection of type ``dynamic_tables``; default: option ``connection`` of section ``dynamic_tables``.
-    :param kwargs: what else a task group takes, ``default_args`` for example.
-    :raises DynamicTableError: when one of the tables is not there or cannot be refreshed, or, if they are not all named, a
-        definitions file has mistakes.
+    :param kwargs: other arguments of the task group, for example ``default_args``.
+    :raises DynamicTableError: if a table does not exist or cannot be refreshed, or, unless all tables are named, if a definitions
+        file has mistakes.
     """
     catalogs_file = catalogs_file or find_catalogs_file(Path(definitions))
     every, mistakes = load_every(definitions, catalogs_file)
@@ -53,7 +53,7 @@ def dynamic_table_task_group(
         if not mistakes:
             raise
         is_sure = False
-    # A mistake may hide one of the tables. A task that runs needs but its own.
+    # A mistake may hide a table of the group. A running task only needs its own table.
     if mistakes and not is_sure and get_parsing_context().dag_id is None:
         raise DefinitionError(mistakes)
     group = TaskGroup(group_id, **kwargs)
@@ -63,9 +63,9 @@ def dynamic_table_task_group(
 
 
 def refresh_task(table: DynamicTable, definitions: Definitions, **arguments: Any) -> DynamicTableRefreshOperator:
-    """The task of a table in a DAG that has more than that one.
+    """Create the task of a table in a DAG with several tables.
 
-    :param definitions: where its parents and sources are looked up.
+    :param definitions: the definitions with its parents and sources.
     """
     return DynamicTableRefreshOperator(
         task_id=table.identifier.task_id, table=table, definitions=definitions.part_for([table]), **arguments
@@ -73,20 +73,20 @@ def refresh_task(table: DynamicTable, definitions: Definitions, **arguments: Any
 
 
 def put_in_order(tasks: Iterable[DynamicTableRefreshOperator]) -> None:
-    """Let each table come after those that it reads."""
+    """Set each task downstream of the tables that it reads."""
     by_table = {task.table.identifier: task for task in tasks}
     for task in by_table.values():
         parents = [by_table[name] for name in task.table.upstream if name in by_table]
         if parents:
-            # A parent that was skipped may be as fresh as it should be: the refresh looks for itself.
+            # A skipped parent may be fresh enough: the refresh checks this itself.
             task.trigger_rule = TriggerRule.NONE_FAILED
             task.set_upstream(parents)
 
 
 def _chosen(definitions: Definitions, names: Iterable[str] | None) -> list[DynamicTable]:
-    """The tables of those names and patterns, each after those that it reads.
+    """Return the tables with these names and patterns, in topological order.
 
-    :raises TableNotFoundError: when one is no table's.
+    :raises TableNotFoundError: if a name matches no table.
     """
     if names is None:
         return definitions.topological()

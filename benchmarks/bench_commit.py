@@ -25,14 +25,14 @@ from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.versions import DEFAULT_RETENTION
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.commits import NUMBER, TOKEN
 from airflow_dynamic_tables.formats.iceberg.table import IcebergTable
-from airflow_dynamic_tables.services.tables.forgetting import ENOUGH
+from airflow_dynamic_tables.services.tables.rollback import ENOUGH
 
 PARTITIONS = 1000
 ROUNDS = 7

@@ -20,7 +20,7 @@ from measure import check, compare, interleave
 from airflow_dynamic_tables.clients.stores import EntryStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.delta.table import DeltaLakeTable
 

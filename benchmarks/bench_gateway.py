@@ -22,10 +22,10 @@ from sqlalchemy import insert, select
 
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import refreshes
-from airflow_dynamic_tables.core.refresh.actions import RefreshAction
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
-from airflow_dynamic_tables.services.changing.registration import ensure
+from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.project import open_project
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace

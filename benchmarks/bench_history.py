@@ -19,7 +19,7 @@ from sqlalchemy import insert, select
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import refreshes, stages
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import RefreshAction
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 

@@ -25,9 +25,9 @@ from airflow_dynamic_tables.clients.postgres.server import PostgresServer
 from airflow_dynamic_tables.clients.stores import PostgresStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.formats.base import CommitRequest
-from airflow_dynamic_tables.formats.jdbc.table import JdbcTable
+from airflow_dynamic_tables.formats.postgres.table import JdbcTable
 from tests.support.postgres import postgres_binaries, running_postgres
 
 ROWS = int(os.environ.get("BENCH_ROWS", "1000000"))

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from measure import compare, interleave
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.sinks.sink import Sink
+from airflow_dynamic_tables.core.sinks import Sink
 from tests.support.jobs import make_plan, refresh
 from tests.support.postgres import DRIVER, PostgresServer, postgres_binaries, running_postgres
 

@@ -13,12 +13,11 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
-from airflow_dynamic_tables.core.schedule.continuous import ContinuousSettings
-from airflow_dynamic_tables.dags_support.declared import load_workflow
+from airflow_dynamic_tables.core.schedule import ContinuousSettings
+from airflow_dynamic_tables.dags.declared import load_workflow
 from airflow_dynamic_tables.runners.local.runner import LocalServerRunner
 from airflow_dynamic_tables.services.continuous.base import Work
-from airflow_dynamic_tables.services.continuous.changes import DefinitionWatch
-from airflow_dynamic_tables.services.continuous.loop import Halt, Loop
+from airflow_dynamic_tables.services.continuous.loop import DefinitionWatch, Halt, Loop
 from airflow_dynamic_tables.services.continuous.partition_commit import PartitionCommits
 from airflow_dynamic_tables.services.continuous.registry import strategy_of
 from airflow_dynamic_tables.services.refresh.binding import job_environment

@@ -22,10 +22,10 @@ from airflow_dynamic_tables import dag_factory
 from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.dag_factory import MAINTENANCE_DAG, build_dag, load_dynamic_tables
-from airflow_dynamic_tables.dags_support.schedules import CONTINUOUS_TAG
+from airflow_dynamic_tables.dags.schedules import CONTINUOUS_TAG
+from airflow_dynamic_tables.definitions.cache import normalised
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.definitions.normalised import normalised
 from airflow_dynamic_tables.operators.continuous_refresh import ContinuousRefreshOperator
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh, count_failure

@@ -15,14 +15,14 @@ from airflow_dynamic_tables.api.routes import changes, refreshes, tables
 from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import RefreshAction
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
-from airflow_dynamic_tables.services.catalogs.listing import ObjectChange
-from airflow_dynamic_tables.services.changing.dropping import Dropped
-from airflow_dynamic_tables.services.changing.renaming import Renamed
-from airflow_dynamic_tables.services.changing.suspending import StateChange
-from airflow_dynamic_tables.services.creating.wanted import Created, Outcome
+from airflow_dynamic_tables.services.catalogs import ObjectChange
+from airflow_dynamic_tables.services.ctas.wanted import Created, Outcome
 from airflow_dynamic_tables.services.deployments.values import Change, Difference
+from airflow_dynamic_tables.services.lifecycle.dropping import Dropped
+from airflow_dynamic_tables.services.lifecycle.renaming import Renamed
+from airflow_dynamic_tables.services.lifecycle.suspending import StateChange
 from airflow_dynamic_tables.services.workspace import utc_now
 from airflow_dynamic_tables.sql.session import StatementResult
 

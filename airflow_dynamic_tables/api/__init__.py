@@ -1,1 +1,1 @@
-"""The REST gateway: an app that is given who may do what and how a refresh is started. It calls services only."""
+"""The REST gateway. Authorization and the start of refreshes are given to it; it calls services only."""

@@ -1,4 +1,4 @@
-"""What a route asks of whoever installed the app: who calls, what the caller may do with which table, and to start a refresh."""
+"""Interfaces that the installer of the app provides: authentication, authorization, and the start of refreshes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_dynamic_tables.services.workspace import Workspace
 
 
 class Right(StrEnum):
-    """What somebody may do with a table: look at it, refresh it, suspend and resume it, or drop it."""
+    """Rights on a table: read it, refresh it, suspend and resume it, or drop it."""
 
     READ = "read"
     REFRESH = "refresh"
@@ -25,7 +25,7 @@ class Right(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls: the name by which history and jobs tell of it, and what only the :class:`Access` that made it looks at."""
+    """An authenticated caller: the name recorded in history and jobs, and data private to the :class:`Access` that made it."""
 
     name: str
     user: Any = field(default=None, compare=False, repr=False)
@@ -33,9 +33,9 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class GuardedTable:
-    """A table that somebody asks for, and the workflow that refreshes it, in Airflow the DAG, whose rights decide.
+    """A requested table and the workflow that refreshes it; the rights to the workflow (in Airflow, the DAG) decide.
 
-    Neither need exist: who may not look at that workflow is not told whether the table does.
+    Neither has to exist. A caller without read access to the workflow does not learn whether the table exists.
     """
 
     identifier: TableIdentifier
@@ -43,40 +43,40 @@ class GuardedTable:
 
 
 class Access(Protocol):
-    """Who calls, and what the caller may do."""
+    """Authentication and authorization of callers."""
 
     @property
     def security_schemes(self) -> Mapping[str, Mapping[str, Any]]:
-        """The ways to log in, as OpenAPI has them below ``components.securitySchemes``; each of them suffices."""
+        """Return the OpenAPI ``components.securitySchemes``; any one of them is sufficient."""
         ...
 
     async def caller(self, request: Request) -> Caller:
-        """Who sent a request; asked once for each, before its body is read. Never blocks the event loop.
+        """Return the caller of a request. Called once per request, before the body is read. Must not block the event loop.
 
-        :raises UnauthenticatedError: when it does not say, or lies.
-        :raises ForbiddenError: when a browser sent it from a page of somebody else.
+        :raises UnauthenticatedError: if the credentials are missing or invalid.
+        :raises ForbiddenError: if a browser sent the request from a page of another origin.
         """
         ...
 
     def allowed(self, caller: Caller, right: Right, tables: Collection[GuardedTable]) -> set[TableIdentifier]:
-        """Those of the tables with which the caller may do that; called in a thread, once for a whole page of tables."""
+        """Return the tables for which the caller has the right; called in a thread, once for a complete page of tables."""
         ...
 
 
 class Refresher(Protocol):
-    """What refreshes tables. It writes into the ledger what becomes of a job: ``workspace.ledger.change_job``."""
+    """Runs the refreshes of jobs. It records the outcome of a job in the ledger with ``workspace.ledger.change_job``."""
 
     def start(self, workspace: Workspace, caller: Caller, job: Job) -> None:
-        """Start the refreshes of a job that was just accepted, in their order, and return at once.
+        """Start the refreshes of a job that was just accepted, in order, and return immediately.
 
-        Every refresh that is begun has its ``cluster`` from then on. What holds one back renews the lease of the job.
+        Every refresh that begins has its ``cluster`` from then on. A refresher that delays a refresh renews the lease of the job.
 
-        :raises ForbiddenError: when the caller may not; nothing was started then.
-        :raises ConflictError: when a refresh would not begin; nothing was started then.
-        :raises TooBusyError: when too many jobs wait already; nothing was started then.
+        :raises ForbiddenError: if the caller has no right to start them; nothing was started.
+        :raises ConflictError: if a refresh could not begin; nothing was started.
+        :raises TooBusyError: if too many jobs are waiting already; nothing was started.
         """
         ...
 
     def look(self, workspace: Workspace, job: Job) -> None:
-        """Find out what became of the refreshes of a job that have not ended, before somebody is told."""
+        """Update the state of the job's refreshes that have not ended, before the job is returned."""
         ...

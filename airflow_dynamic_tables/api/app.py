@@ -1,4 +1,4 @@
-"""The app: the routes behind the gate, and what OpenAPI says of them."""
+"""The FastAPI app: routes behind the gate, and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Whatever is wrong is answered as a problem of RFC 9457, which says what to do.""
 
 
 def make_app(gateway: Gateway) -> FastAPI:
-    """An app for an installation. Its paths begin with ``/v3``; it is mounted so that they stay.
+    """Return the app of an installation. Its paths begin with ``/v3``; it must be mounted so that they are kept.
 
-    The routes are plain functions, which Starlette runs in threads: the event loop is never blocked.
+    The routes are plain functions, which Starlette runs in threads, so the event loop is never blocked.
     """
 
     @asynccontextmanager
@@ -39,7 +39,7 @@ def make_app(gateway: Gateway) -> FastAPI:
         version=version("airflow-dynamic-tables"),
         description=_DESCRIPTION,
         openapi_url="/v3/openapi.json",
-        docs_url=None,  # these pages load scripts from elsewhere
+        docs_url=None,  # these pages load scripts from other hosts
         redoc_url=None,
         lifespan=lifespan,
         responses={status: _problem(status) for status in (400, 401, 403, 500, 503)},
@@ -52,14 +52,14 @@ def make_app(gateway: Gateway) -> FastAPI:
     add_handlers(app)
     app.add_middleware(Gate, gateway=gateway)
     _describe(app, gateway)
-    app.openapi()  # now, and not by two requests at once
+    app.openapi()  # generate it now, so that two concurrent requests do not
     return app
 
 
 def _check_parameters(request: Request) -> None:
-    """Refuse parameters that OpenAPI does not name, or that come twice: a filter that is mistyped must not be left out.
+    """Reject query parameters that OpenAPI does not define or that occur twice, so that a mistyped filter is not ignored.
 
-    :raises InvalidFieldError: when there is one.
+    :raises InvalidFieldError: if there is such a parameter.
     """
     operation = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
     known = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"}
@@ -71,12 +71,12 @@ def _check_parameters(request: Request) -> None:
 
 
 def _problem(status: int) -> dict[str, Any]:
-    """What OpenAPI says of a problem."""
+    """Return the OpenAPI description of a problem response."""
     return {"description": TYPES[status][1], "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 
 
 def _describe(app: FastAPI, gateway: Gateway) -> None:
-    """Let OpenAPI say how to log in, and what problems look like."""
+    """Add security schemes and problem responses to the OpenAPI document."""
     made = app.openapi
 
     def described() -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _describe(app: FastAPI, gateway: Gateway) -> None:
 
 
 def _complete_examples(schemas: dict[str, Any]) -> None:
-    """FastAPI leaves out whatever is null, which in an example means something."""
+    """Restore the null values that FastAPI drops from examples, where they are meaningful."""
     for model in models():
         extra = model.model_config.get("json_schema_extra")
         if model.__name__ in schemas and isinstance(extra, dict):
@@ -105,7 +105,7 @@ def _complete_examples(schemas: dict[str, Any]) -> None:
 
 
 def _name_problems(schema: dict[str, Any]) -> None:
-    """Every route may answer 404, 405 and so on with a problem, also where the framework would answer otherwise."""
+    """Declare the problem responses (404, 405 and so on) of every route, including those that the framework answers itself."""
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():
             also = [422, *([404] if "{" in path or method == "post" else []), *([409, 413, 415] if method == "post" else [])]

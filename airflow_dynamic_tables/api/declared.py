@@ -1,4 +1,4 @@
-"""What is declared, kept in memory between requests: a thousand definitions take half a second to read even from their cache."""
+"""In-memory cache of definitions: loading a thousand of them takes half a second even from the file cache."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.services.project import Project
 
 _LONGEST_SECONDS = 30.0
-"""How long nobody looks at files that definitions name (queries), when the files of definitions stay as they are."""
+"""Maximum age of the cache; files that definitions reference (queries) are not checked if the definition files are unchanged."""
 
 
 class AllDeclared(NamedTuple):
-    """All tables without a mistake, and whether that is every table."""
+    """All tables without mistakes, and whether these are all tables."""
 
     definitions: Definitions
     is_complete: bool
 
 
 _NOTHING = AllDeclared(Definitions(), is_complete=False)
-"""Where there is no folder of definitions, nobody knows what is declared."""
+"""Without a folder of definitions it is unknown which tables are declared."""
 
 
 class _Loaded(NamedTuple):
@@ -33,9 +33,9 @@ class _Loaded(NamedTuple):
 
 
 class Declared:
-    """The definitions of a project, read again when one of its files changed.
+    """The definitions of a project, reloaded when one of its files changes.
 
-    :param opener: finds the project; ``None``: there is no folder of definitions here.
+    :param opener: finds the project; returns ``None`` if there is no folder of definitions.
     """
 
     def __init__(self, opener: Callable[[], Project | None]) -> None:
@@ -44,7 +44,7 @@ class Declared:
         self._lock = Lock()
 
     def all(self) -> AllDeclared:
-        """Everything, at most half a minute old where a definition reads its query from another file."""
+        """Return all tables; at most half a minute old where a definition reads its query from another file."""
         project = self._opener()
         if project is None:
             return _NOTHING
@@ -58,6 +58,6 @@ class Declared:
             return known.declared
 
     def table(self, identifier: TableIdentifier) -> DynamicTable | None:
-        """One table as its files say now."""
+        """Return one table as its files currently define it."""
         project = self._opener()
         return project.load_table(identifier).tables.get(identifier) if project is not None else None

@@ -1,32 +1,102 @@
-"""What one request works with: who asks, a workspace, what is declared; and the question whether the caller may."""
+"""Pool of workspaces: each is lent to one request at a time and kept open for the next one."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from threading import Lock
+from typing import Annotated, NamedTuple
 
 from fastapi import Depends, Request
 
 from airflow_dynamic_tables.api.access import Access, Caller, GuardedTable, Refresher, Right
 from airflow_dynamic_tables.api.declared import Declared
-from airflow_dynamic_tables.api.pool import Workspaces
 from airflow_dynamic_tables.api.questions import parsed_name
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.definitions.cache import restored
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.definitions.normalised import restored
-from airflow_dynamic_tables.exceptions import ConflictError, ForbiddenError, InvalidFieldError, NotFoundError, TableNotFoundError
+from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
+    ConflictError,
+    DynamicTableError,
+    ForbiddenError,
+    InvalidFieldError,
+    NotFoundError,
+    TableNotFoundError,
+)
 from airflow_dynamic_tables.services.project import Project
 from airflow_dynamic_tables.services.workspace import Workspace
+
+_FRESH_SECONDS = 60.0
+"""Maximum age of a pooled workspace; after that, changes to the catalogs file or to connections take effect."""
+
+
+class _Open(NamedTuple):
+    workspace: Workspace
+    since: float
+
+
+class Workspaces:
+    """Pool that opens a workspace if none is idle. Catalog clients are not thread-safe, so a workspace is never shared.
+
+    :param opener: opens a workspace without connecting to anything.
+    """
+
+    def __init__(self, opener: Callable[[], Workspace]) -> None:
+        self._opener = opener
+        self._idle: list[_Open] = []
+        self._lock = Lock()
+
+    @contextmanager
+    def lent(self) -> Iterator[Workspace]:
+        """Lend a workspace for the duration of the body; it is not reused after an error."""
+        lent = self._take()
+        try:
+            yield lent.workspace
+        except CatalogUnavailableError:
+            lent.workspace.close()
+            raise
+        except DynamicTableError:
+            self._give_back(lent)
+            raise
+        except BaseException:
+            lent.workspace.close()
+            raise
+        else:
+            self._give_back(lent)
+
+    def close(self) -> None:
+        """Close the idle workspaces."""
+        with self._lock:
+            idle = list(self._idle)
+            self._idle.clear()
+        for one in idle:
+            one.workspace.close()
+
+    def _take(self) -> _Open:
+        while True:
+            with self._lock:
+                lent = self._idle.pop() if self._idle else None
+            if lent is None:
+                return _Open(self._opener(), time.monotonic())
+            if time.monotonic() - lent.since < _FRESH_SECONDS:
+                return lent
+            lent.workspace.close()
+
+    def _give_back(self, lent: _Open) -> None:
+        with self._lock:
+            self._idle.append(lent)
 
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """What an app is made of.
+    """The components of an app.
 
-    ``at_once`` requests are answered at once, and ``waiting`` more wait; others are told to come back. ``as_caller`` gives what
-    the services ask of others the rights of the caller.
+    ``at_once`` requests are processed concurrently and ``waiting`` more are queued; further ones are rejected and may be retried.
+    ``as_caller`` restricts the calls of services to other systems to the rights of the caller.
     """
 
     workspaces: Workspaces
@@ -45,13 +115,13 @@ class Gateway:
         access: Access,
         refresher: Refresher,
     ) -> Gateway:
-        """A gateway that opens workspaces and finds the project when it needs them."""
+        """Return a gateway that opens workspaces and finds the project on demand."""
         return cls(Workspaces(open_workspace), Declared(open_project), access, refresher)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownTable:
-    """A table that the caller may do with what was asked: as it is declared and as its catalog has it, one at least."""
+    """A table for which the caller has the requested right: as declared, as deployed, or both."""
 
     identifier: TableIdentifier
     definition: DynamicTable | None
@@ -59,9 +129,9 @@ class KnownTable:
 
     @property
     def declaration(self) -> DynamicTable:
-        """The definition; where there is no folder of definitions, the one that the catalog keeps.
+        """Return the definition; without a folder of definitions, the one that the catalog stores.
 
-        :raises ConflictError: when it keeps none.
+        :raises ConflictError: if the catalog stores none.
         """
         if self.definition is not None:
             return self.definition
@@ -71,7 +141,7 @@ class KnownTable:
 
     @property
     def upstream(self) -> tuple[TableIdentifier, ...]:
-        """What it reads directly; nothing, when nobody declares it and its catalog does not keep how it was declared."""
+        """Return the direct upstream tables; empty if the table is not declared and its catalog does not store its definition."""
         if self.definition is not None:
             return self.definition.upstream
         kept = self.entry.definition if self.entry is not None else None
@@ -80,31 +150,31 @@ class KnownTable:
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """One request."""
+    """The context of one request."""
 
     gateway: Gateway
     caller: Caller
     workspace: Workspace
 
     def table(self, name: str, right: Right) -> KnownTable:
-        """A table, once it is clear that the caller may.
+        """Return a table after checking the right of the caller.
 
-        :raises InvalidFieldError: when that is no name.
-        :raises ForbiddenError: when the caller may not; whether the table exists is not told.
-        :raises TableNotFoundError: when it is neither declared nor in a catalog.
+        :raises InvalidFieldError: if the name is invalid.
+        :raises ForbiddenError: if the caller lacks the right; the error does not reveal whether the table exists.
+        :raises TableNotFoundError: if the table is neither declared nor in a catalog.
         """
         return self.tables([_parsed(name)], right)[0]
 
     def permitted(self, name: str, right: Right) -> TableIdentifier:
-        """As :meth:`table`, whether or not there is such a table."""
+        """Same as :meth:`table`, but the table does not have to exist."""
         known = self.known(_parsed(name))
         self._check([known], right)
         return known.identifier
 
     def deployed(self, name: str, right: Right) -> TableIdentifier:
-        """As :meth:`table`, of a table that its catalog has.
+        """Same as :meth:`table`, for a table that must exist in its catalog.
 
-        :raises TableNotFoundError: when it is only declared.
+        :raises TableNotFoundError: if the table is only declared.
         """
         known = self.table(name, right)
         if known.entry is None:
@@ -112,7 +182,7 @@ class Desk:
         return known.identifier
 
     def tables(self, identifiers: Iterable[TableIdentifier], right: Right) -> list[KnownTable]:
-        """Several tables, in their order; as :meth:`table`."""
+        """Same as :meth:`table`, for several tables; the order is kept."""
         known = [self.known(identifier) for identifier in identifiers]
         self._check(known, right)
         for table in known:
@@ -121,10 +191,10 @@ class Desk:
         return known
 
     def every_table(self, catalog: str | None = None, database: str | None = None) -> Iterator[KnownTable]:
-        """Every table that is declared, and every one that a catalog has; whatever the caller may.
+        """Return every declared table and every table in a catalog, regardless of the rights of the caller.
 
-        :param catalog: only those of that catalog; as ``database``.
-        :raises CatalogUnavailableError: when a catalog cannot be asked.
+        :param catalog: return only tables of this catalog; likewise ``database``.
+        :raises CatalogUnavailableError: if a catalog is not available.
         """
         declared = self.gateway.declared.all().definitions.tables
         entries = {
@@ -140,18 +210,18 @@ class Desk:
                 yield KnownTable(name, declared.get(name), entries.get(name))
 
     def may_read(self, identifiers: Sequence[TableIdentifier]) -> bool:
-        """Whether the caller may look at all of them, whether or not they exist (any more)."""
+        """Return whether the caller may read all of the tables, including those that do not exist (any more)."""
         known = [self.known(identifier) for identifier in identifiers]
         return len(self.readable(known)) == len(known)
 
     def readable(self, tables: Iterable[KnownTable]) -> list[KnownTable]:
-        """Those that the caller may look at."""
+        """Return the tables that the caller may read."""
         asked = list(tables)
         may = self.gateway.access.allowed(self.caller, Right.READ, [guarded(table) for table in asked])
         return [table for table in asked if table.identifier in may]
 
     def hidden(self, names: Iterable[TableIdentifier]) -> set[TableIdentifier]:
-        """The dynamic tables among these that the caller may not look at."""
+        """Return the dynamic tables among the names that the caller may not read."""
         wanted = set(names)
         managed = [one for one in self.every_table() if one.identifier in wanted]
         return {one.identifier for one in managed} - {one.identifier for one in self.readable(managed)}
@@ -163,12 +233,12 @@ class Desk:
                 raise ForbiddenError(f"You may not {right} {table.identifier}; ask whoever gives out rights to it.")
 
     def known(self, identifier: TableIdentifier) -> KnownTable:
-        """What is known of a table, whatever the caller may."""
+        """Return a table as declared and as deployed, regardless of the rights of the caller."""
         return known_table(self.gateway.declared, self.workspace, identifier)
 
 
 def known_table(declared: Declared, workspace: Workspace, identifier: TableIdentifier) -> KnownTable:
-    """A table as it is declared and as its catalog has it; perhaps neither."""
+    """Return a table as declared and as deployed in its catalog; both may be missing."""
     try:
         entry = workspace.readable(identifier.catalog).get_table(identifier.path)
     except NotFoundError:
@@ -184,7 +254,7 @@ def _parsed(name: str) -> TableIdentifier:
 
 
 def guarded(table: KnownTable) -> GuardedTable:
-    """The table, and the workflow whose rights decide: as declared, else as deployed."""
+    """Return the table with the workflow whose rights decide: the declared one, or else the deployed one."""
     workflow_id = table.identifier.workflow_id
     if table.definition is not None:
         workflow_id = table.definition.workflow_id
@@ -201,4 +271,4 @@ def _open_desk(request: Request) -> Iterator[Desk]:
 
 
 AtDesk = Annotated[Desk, Depends(_open_desk)]
-"""A route's parameter: everything that it works with."""
+"""Route parameter that provides the request context."""

@@ -1,4 +1,4 @@
-"""What every request passes before a route sees it: who asks, how much is going on, and how long its body is."""
+"""ASGI middleware before the routes: authentication, limits on concurrency, and limits on request bodies."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from airflow_dynamic_tables.api.problems import problem, problem_of
 from airflow_dynamic_tables.core.mistakes import shown
 
 BODY_BYTES = 200_000
-"""A body: a hundred tables with long names take half of that."""
+"""Maximum size of a body; a hundred tables with long names take half of it."""
 
 BODY_SECONDS = 30.0
-"""How long a body may take to come: whoever sends it byte by byte keeps a place from others."""
+"""Maximum time to receive a body, because a client that sends it byte by byte occupies a slot."""
 
 _OPEN = ("/v3/openapi.json",)
-"""What everybody may read: it tells nothing of this installation."""
+"""Paths without authentication; they reveal nothing about this installation."""
 
 
 class _TooLargeError(Exception):
-    """The body is longer than it may be."""
+    """The body exceeds the maximum size."""
 
 
 class Gate:
-    """Lets requests in, a bounded number at a time, once it is known who asks.
+    """Admits authenticated requests, a bounded number at a time.
 
-    Nothing of a request is read or looked up before that, so whoever may not ask learns nothing but that.
+    Nothing of a request is read or looked up before authentication, so an unauthenticated caller learns nothing else.
     """
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
@@ -56,7 +56,7 @@ class Gate:
             await refusal(scope, receive, send)
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
-        """Have the request answered, or say why not."""
+        """Have the request answered, or answer with the reason why not."""
         path = scope["path"]
         request = Request(scope)
         if path not in _OPEN:
@@ -80,7 +80,7 @@ class Gate:
 
 
 class _Sent:
-    """Passes an answer on, and knows whether it has begun."""
+    """Forwards a response and records whether it has begun."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -92,9 +92,9 @@ class _Sent:
 
 
 async def _read(request: Request, receive: Receive) -> bytes:
-    """The whole body.
+    """Return the complete body.
 
-    :raises TimeoutError: when it does not come.
+    :raises TimeoutError: if it does not arrive in time.
     """
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > BODY_BYTES:
@@ -112,11 +112,11 @@ async def _read(request: Request, receive: Receive) -> bytes:
 
 
 class _RepeatedKeyError(Exception):
-    """A JSON object has a key twice."""
+    """A key occurs twice in a JSON object."""
 
 
 def _repeated_key(body: bytes) -> str | None:
-    """A key that an object of a body has twice. What is no JSON is left to the routes."""
+    """Return a key that occurs twice in an object of the body. Invalid JSON is left to the routes."""
 
     def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
         read = dict(pairs)
@@ -135,7 +135,7 @@ def _repeated_key(body: bytes) -> str | None:
 
 
 def _again(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
-    """Gives a body that was read already, and then whatever comes."""
+    """Replay a body that was already read, then forward further messages."""
     given = False
 
     async def receive_again() -> Message:

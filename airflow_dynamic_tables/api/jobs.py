@@ -1,4 +1,4 @@
-"""Jobs: a wish to refresh tables is accepted, started, and looked after until it ended."""
+"""Refresh jobs: accepting, starting and monitoring them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from uuid import uuid4
 from airflow_dynamic_tables.api.access import Right
 from airflow_dynamic_tables.api.desk import Desk, KnownTable
 from airflow_dynamic_tables.catalog.values import JobState
-from airflow_dynamic_tables.core.circles import needed_first
+from airflow_dynamic_tables.core.cycles import needed_first
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import check_spec
 from airflow_dynamic_tables.core.plain import to_plain
-from airflow_dynamic_tables.core.tables.partitions import check_spec
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, ForbiddenError, InvalidFieldError, TooBusyError
 from airflow_dynamic_tables.ledger.jobs import Job, JobRefresh, RefreshWish, WorkState
 from airflow_dynamic_tables.services.refresh.requests import asked_time, parse_partitions
 
 LEASE = timedelta(minutes=2)
-"""How long a job is its server's that has not begun it, without a sign of life."""
+"""How long a job that has not begun belongs to its server without a renewal."""
 
 _GONE = "The server that had accepted it is gone; ask for it again."
 
@@ -49,12 +49,12 @@ class JobStatus:
 
 
 def accept(desk: Desk, tables: Sequence[TableIdentifier], wish: RefreshWish, key: str | None) -> Job:
-    """Make a job and start it; or give the one that the caller made with that key.
+    """Create a job and start it, or return the one that the caller created earlier with the same key.
 
-    :raises ForbiddenError: when the caller may not refresh one of the tables; none is refreshed then.
-    :raises InvalidFieldError: when the wish does not fit a table, or the key was used for something else.
-    :raises ConflictError: when a table is suspended, or what refreshes them cannot begin.
-    :raises TooBusyError: when too many jobs wait already.
+    :raises ForbiddenError: if the caller may not refresh one of the tables; none is refreshed.
+    :raises InvalidFieldError: if the request does not fit a table, or the key was used for another request.
+    :raises ConflictError: if a table is suspended, or the refresher cannot begin.
+    :raises TooBusyError: if too many jobs are waiting already.
     """
     known = desk.tables(tables, Right.REFRESH)
     digest = _digest(tables, wish)
@@ -82,7 +82,7 @@ def _start(desk: Desk, job: Job) -> None:
 
 
 def look(desk: Desk, job: Job) -> Job:
-    """A job as it stands now."""
+    """Return the current state of a job."""
     if job.state.is_end:
         return job
     ledger = desk.workspace.ledger
@@ -97,12 +97,12 @@ def look(desk: Desk, job: Job) -> Job:
 
 
 def accepted(job: Job) -> AcceptedJob:
-    """The answer to who asked for a job."""
+    """Return the response for an accepted job."""
     return AcceptedJob(job.id, next((refresh.cluster_info for refresh in job.refreshes if refresh.cluster_info), {}))
 
 
 def status(job: Job) -> JobStatus:
-    """A job, as it is shown."""
+    """Return the public state of a job."""
     return JobStatus(job.id, job.state, job.state.is_end, job.accepted_at, job.caller, job.refreshes)
 
 
@@ -112,13 +112,13 @@ def _digest(tables: Iterable[TableIdentifier], wish: RefreshWish) -> str:
 
 
 def _in_order(tables: Sequence[KnownTable]) -> list[TableIdentifier]:
-    """The tables, each after those that it reads."""
+    """Return the tables, each after the tables that it reads."""
     names = {table.identifier for table in tables}
     return needed_first({table.identifier: sorted(names & {*table.upstream}) for table in tables})
 
 
 def _check(table: KnownTable, wish: RefreshWish, now: datetime) -> None:
-    """Refuse what would fail for sure, while the caller still listens."""
+    """Reject requests that would certainly fail, while the caller is still connected."""
     declared = table.declaration
     state = table.entry.refresh_handler.job_state if table.entry is not None else None
     if state is JobState.SUSPENDED and not wish.is_forced and not wish.is_periodic:

@@ -1,4 +1,4 @@
-"""What went wrong, as RFC 9457 has it: every answer of 400 and more is one of these, says what to do, and holds no secret."""
+"""RFC 9457 problem documents: every response with status 400 or higher is one, states what to do, and holds no secret."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ TYPES = {
     500: ("unexpected", "Something failed that nobody expected"),
     503: ("unavailable", "Not now"),
 }
-"""What the ``type`` of each status is, after :data:`PREFIX`, and its title."""
+"""The ``type`` (after :data:`PREFIX`) and title of each status."""
 
 PREFIX = "urn:airflow-dynamic-tables:problem:"
 
@@ -76,13 +76,13 @@ _STATUS: tuple[tuple[type[DynamicTableError], int], ...] = (
     (CommitUnknownError, 503),
     (ConfigurationError, 500),
 )
-"""By class, the special ones before the general ones. What is not here, nobody expected."""
+"""Status by error class, subclasses before their base classes. Other errors are unexpected."""
 
 RETRY_SECONDS = 5
-"""After how long somebody may ask again who was told "not now"."""
+"""Value of ``Retry-After`` of a response with status 503."""
 
 _MISTAKES = 20
-"""How many mistakes of one request are told."""
+"""Maximum number of mistakes reported for one request."""
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class Problem(BaseModel):
 def problem(
     status: int, path: str, detail: str, errors: Sequence[FieldProblem] = (), headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    """An answer that says what went wrong."""
+    """Return a problem response."""
     kind, title = TYPES[status]
     told = Problem(type=PREFIX + kind, title=title, status=status, detail=detail, instance=path, errors=list(errors) or None)
     extra = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
@@ -135,7 +135,7 @@ def problem(
 
 
 def problem_of(error: Exception, path: str) -> JSONResponse:
-    """What an error is to whoever asked; what nobody expected is told to the log alone."""
+    """Return the problem response for an error; the details of unexpected errors are only logged."""
     if isinstance(error, InvalidFieldError):
         told = FieldProblem(field=error.field, detail=str(error))
         return problem(422, path, shown(f"{told.field}: {told.detail}"), [told])
@@ -148,7 +148,7 @@ def problem_of(error: Exception, path: str) -> JSONResponse:
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Let an app answer every error with a problem."""
+    """Make an app answer every error with a problem."""
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(DynamicTableError, _failed)
@@ -159,7 +159,7 @@ async def _failed(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
-    """What the framework refused: no such path, another method, a body that it cannot read."""
+    """Handle requests that the framework rejects: unknown path, wrong method, unreadable body."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     path = request.url.path
     headers = error.headers if isinstance(error, HTTPException) else None
@@ -188,7 +188,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
 
 
 def _is_no_json(request: Request, mistakes: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a body was sent as something else, which the framework takes for a text."""
+    """Return whether the body had another content type, which the framework parses as text."""
     declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     is_json = declared == "application/json" or declared.endswith("+json")
     return not is_json and any(mistake["loc"] == ("body",) and mistake["type"] != "missing" for mistake in mistakes)
@@ -199,7 +199,7 @@ def _place(location: Sequence[Any]) -> str:
 
 
 def _advice(mistake: Mapping[str, Any]) -> str:
-    """What is wrong, in our words where the library does not say what to do; never what was sent: it may be a secret."""
+    """Describe what is wrong, in our words where the library gives no advice. The sent value is omitted: it may be a secret."""
     context = mistake.get("ctx") or {}
     kind = mistake["type"]
     told = {

@@ -1,4 +1,4 @@
-"""What may be asked: parameters and bodies, closed models; whoever mistypes a name is told so."""
+"""Models of parameters and bodies; unknown names are rejected."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from pydantic.alias_generators import to_camel
 
 from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, split_name
-from airflow_dynamic_tables.core.tables.partitions import split_partitions
+from airflow_dynamic_tables.core.partitions import split_partitions
 
 MOST_TABLES = 100
-"""Tables that one request may refresh."""
+"""Maximum number of tables that one request may refresh."""
 
 PAGE, LONGEST_PAGE = 100, 1000
-"""Tables of a page: when nobody says how many, and at most."""
+"""Default and maximum number of tables per page."""
 
 _NAME_CHARACTERS = 767
-"""As long as the names that the ledger keeps."""
+"""Maximum length of names, as the ledger stores them."""
 
 _TEXT_CHARACTERS = 2000
-"""Reasons and partitions that somebody writes."""
+"""Maximum length of reasons and partitions written by users."""
 
 _EXAMPLE = "lake.sales.daily_revenue"
 
 
 class Question(BaseModel):
-    """A body; its fields are written in camel case."""
+    """Base of bodies; fields are written in camel case."""
 
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel, populate_by_name=False, str_strip_whitespace=True)
 
 
 def _written(text: str) -> str:
-    """Text that people write: databases and command lines do not take every sign."""
+    """Check text written by users: databases and command lines do not accept every character."""
     if all(sign.isprintable() or sign in "\n\t" for sign in text):
         return text
     raise ValueError("has a sign that nobody sees; leave it out")
@@ -46,9 +46,9 @@ Text = Annotated[str, AfterValidator(_written)]
 
 
 def parsed_name(name: str) -> TableIdentifier:
-    """A name of three parts. Shorter ones need the definitions, of which whoever asks may not know all.
+    """Parse a full name of three parts. Shorter names would need the definitions, which the caller may not be allowed to read.
 
-    :raises ValueError: when it is none.
+    :raises ValueError: if the name is invalid.
     """
     parts = split_name(_written(name))
     if len(parts) != 3:
@@ -57,11 +57,11 @@ def parsed_name(name: str) -> TableIdentifier:
 
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]|$)")
-"""How a time begins; a number could mean a year, a day or a second."""
+"""Prefix of a time; a bare number is rejected because it could be a year, a day or a second."""
 
 
 def _checked_time(text: str | None) -> str | None:
-    """A time as ISO 8601, or with a space, as the schedulers of the seed write it; nothing is the same as no time."""
+    """Check a time in ISO 8601, or with a space, as schedulers written for the original API send it; empty text means no time."""
     if not text:
         return None
     try:
@@ -99,12 +99,12 @@ class Configuration(Question):
 
 
 def _listed(tables: object) -> object:
-    """Names in a list. The HTTP task of DolphinScheduler sends text only."""
+    """Parse names in a list. The HTTP task of DolphinScheduler sends text only."""
     return tables.split(",") if isinstance(tables, str) else tables
 
 
 def _as_flag(flag: object) -> object:
-    """A truth value, also as the HTTP task of DolphinScheduler sends it: as text."""
+    """Parse a boolean, also as text, as the HTTP task of DolphinScheduler sends it."""
     return {"true": True, "false": False}.get(flag, flag) if isinstance(flag, str) else flag
 
 
@@ -230,4 +230,4 @@ Time = Annotated[
     AfterValidator(_checked_time),
 ]
 Limit = Annotated[int, Query(ge=1, le=LONGEST_PAGE, description="How many at most.")]
-"""Of a page; with a default where it is used."""
+"""Page limit; each use sets its default."""

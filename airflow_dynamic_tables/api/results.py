@@ -1,4 +1,4 @@
-"""Models of answers, derived from the dataclasses that services return: fields, descriptions, examples."""
+"""Response models, derived from the dataclasses that services return: fields, descriptions, examples."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.alias_generators import to_camel
 
+from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.results import plain
-from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 
 TABLE = "lake.sales.daily_revenue"
 TIME = "2024-01-02T00:00:00Z"
@@ -49,20 +49,20 @@ _EXAMPLES: Mapping[str, Any] = {
     "sources": {"lake.raw.orders": "8271638172636"},
     "location": "/warehouse/sales/daily",
 }
-"""Examples of fields by their names; others have one of their type."""
+"""Examples of fields by name; other fields have an example of their type."""
 
 _EXAMPLE_OF_TYPE: Mapping[Any, Any] = {bool: False, int: 7, float: 4.2, datetime: TIME, TableIdentifier: TABLE, Any: "1 day"}
 
 
 class ResultModel(BaseModel):
-    """The model of a result: its fields in camel case."""
+    """Base model of results, with fields in camel case."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
 @cache
 def model_of(result: type) -> type[ResultModel]:
-    """The model of a dataclass and of every dataclass in its fields, by the names of the dataclasses.
+    """Return the model of a dataclass; the models of all dataclasses in its fields are derived, too, and kept by name.
 
     The docstring of a field is its description.
     """
@@ -77,12 +77,12 @@ def model_of(result: type) -> type[ResultModel]:
 
 
 def models() -> Iterator[type[ResultModel]]:
-    """Every model that was derived."""
+    """Return all derived models."""
     yield from ResultModel.__subclasses__()
 
 
 def example(result: type) -> dict[str, Any]:
-    """An example of a result as JSON."""
+    """Return an example of a result as JSON."""
     hints = get_type_hints(result)
     return {to_camel(field.name): _example_of(field, hints[field.name]) for field in fields(result)}
 
@@ -109,7 +109,7 @@ def _example(hint: Any) -> Any:
 
 
 def _json_type(hint: Any) -> Any:
-    """The type of a field as JSON has it."""
+    """Return the type of a field in JSON."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is TableIdentifier:
         return str
@@ -118,21 +118,21 @@ def _json_type(hint: Any) -> Any:
     if is_dataclass(hint) and isinstance(hint, type):
         return model_of(hint)
     if NoneType in arguments:
-        return Union[tuple(map(_json_type, arguments))]  # noqa: UP007 - made of the members
+        return Union[tuple(map(_json_type, arguments))]  # noqa: UP007 - built from the members
     if origin in (tuple, list):
-        return list[_json_type(arguments[0])]  # type: ignore[misc]  # made of the member
+        return list[_json_type(arguments[0])]  # type: ignore[misc]  # built from the member
     if origin is not None and issubclass(origin, Mapping):
-        return dict[str, _json_type(arguments[1])]  # type: ignore[misc]  # made of the member
+        return dict[str, _json_type(arguments[1])]  # type: ignore[misc]  # built from the member
     return hint
 
 
 def _descriptions(result: type) -> dict[str, str]:
-    """The docstrings of the fields of a dataclass and of those that it extends."""
+    """Return the docstrings of the fields of a dataclass and of its base classes."""
     told: dict[str, str] = {}
     for kind in reversed([one for one in result.__mro__ if is_dataclass(one)]):
         try:
             (definition,) = ast.parse(dedent(inspect.getsource(kind))).body
-        except OSError:  # it was made by a call
+        except OSError:  # created by a call
             continue
         for field, text in pairwise(getattr(definition, "body", ())):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
@@ -141,7 +141,7 @@ def _descriptions(result: type) -> dict[str, str]:
 
 
 class ResultRouter(APIRouter):
-    """Routes that return dataclasses: what is answered is their model."""
+    """Router for routes that return dataclasses; the response model is derived from the dataclass."""
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         """See :meth:`APIRouter.add_api_route`."""

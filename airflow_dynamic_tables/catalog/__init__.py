@@ -1,1 +1,1 @@
-"""Where databases, tables and dynamic-table metadata live. No refresh logic here."""
+"""Catalogs: databases, tables and the metadata of dynamic tables, without refresh logic."""

@@ -1,55 +1,156 @@
-"""Catalogs: what they hold and what they can do (FLIP-30).
-
-Names are case-sensitive and may hold any character, except that functions are the same in any case of letters. What may be the
-name of something new is decided above, by :func:`~airflow_dynamic_tables.core.identifiers.check_name`.
-``ignore_if_exists`` / ``ignore_if_not_exists`` turn exactly that error into "nothing happened"; a missing database is always
-an error on create. Reading what a catalog cannot hold finds nothing; writing it raises
-:class:`~airflow_dynamic_tables.exceptions.UnsupportedError`, which is what the methods here do until a catalog overrides
-them. Every method may raise :class:`~airflow_dynamic_tables.exceptions.CatalogUnavailableError`.
-"""
+"""The interface of readable catalogs, their configuration entries, and the errors that all catalogs share."""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from airflow_dynamic_tables.catalog.errors import no_function
-from airflow_dynamic_tables.catalog.specs import one_partition, partition_keys
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDatabase,
     CatalogDynamicTable,
     CatalogFunction,
     CatalogPartition,
+    CatalogView,
     ColumnStatistics,
     TableStatistics,
 )
 from airflow_dynamic_tables.clients.connections import Connections, environment_connections
 from airflow_dynamic_tables.clients.stores import Store
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
+from airflow_dynamic_tables.core.partitions import PartitionSpec, check_spec, describe
 from airflow_dynamic_tables.exceptions import (
+    CatalogError,
     ConfigurationError,
+    DatabaseAlreadyExistsError,
+    DatabaseNotFoundError,
+    FunctionAlreadyExistsError,
     FunctionNotFoundError,
+    InvalidPartitionError,
+    NotEmptyError,
+    PartitionAlreadyExistsError,
     PartitionNotFoundError,
+    TableAlreadyExistsError,
     TableNotFoundError,
 )
 from airflow_dynamic_tables.redaction import has_password
+
+
+def no_database(catalog: str, database: str) -> DatabaseNotFoundError:
+    """Return the error for a missing database."""
+    return DatabaseNotFoundError(f"Database {database} does not exist in catalog {catalog}.")
+
+
+def database_taken(catalog: str, database: str) -> DatabaseAlreadyExistsError:
+    """Return the error for a new database whose name is taken."""
+    return DatabaseAlreadyExistsError(f"Database {database} already exists in catalog {catalog}.")
+
+
+def not_empty(catalog: str, database: str) -> NotEmptyError:
+    """Return the error for dropping a database that is not empty."""
+    return NotEmptyError(f"Database {database} in catalog {catalog} is not empty.")
+
+
+def no_table(catalog: str, path: ObjectPath) -> TableNotFoundError:
+    """Return the error for a missing table, dynamic table or view."""
+    return TableNotFoundError(f"Table (or view) {path} does not exist in catalog {catalog}.")
+
+
+def no_version(catalog: str, path: ObjectPath, version: str) -> TableNotFoundError:
+    """Return the error for a table without that version."""
+    return TableNotFoundError(f"Table {path} in catalog {catalog} has no version {version}.")
+
+
+def table_taken(catalog: str, path: ObjectPath) -> TableAlreadyExistsError:
+    """Return the error for a new table, dynamic table or view whose name is taken."""
+    return TableAlreadyExistsError(f"Table (or view) {path} already exists in catalog {catalog}.")
+
+
+def other_kind(catalog: str, path: ObjectPath, old: AnyTable, new: AnyTable) -> CatalogError:
+    """Return the error for altering a table into another kind of table."""
+    return CatalogError(f"{path} in catalog {catalog}: a {type(old).__name__} cannot become a {type(new).__name__}.")
+
+
+def no_function(catalog: str, path: ObjectPath) -> FunctionNotFoundError:
+    """Return the error for a missing function."""
+    return FunctionNotFoundError(f"Function {path} does not exist in catalog {catalog}.")
+
+
+def function_taken(catalog: str, path: ObjectPath) -> FunctionAlreadyExistsError:
+    """Return the error for a new function whose name is taken."""
+    return FunctionAlreadyExistsError(f"Function {path} already exists in catalog {catalog}.")
+
+
+def no_partition(catalog: str, path: ObjectPath, spec: PartitionSpec) -> PartitionNotFoundError:
+    """Return the error for a partition that is missing, or whose table is missing."""
+    return PartitionNotFoundError(f"Partition {describe(spec)} of table {path} in catalog {catalog} does not exist.")
+
+
+def partition_taken(catalog: str, path: ObjectPath, spec: PartitionSpec) -> PartitionAlreadyExistsError:
+    """Return the error for a new partition that already exists."""
+    return PartitionAlreadyExistsError(f"Partition {describe(spec)} of table {path} in catalog {catalog} already exists.")
+
+
+def partition_keys(catalog: str, path: ObjectPath, table: AnyTable, spec: PartitionSpec) -> tuple[str, ...]:
+    """Return the table's partition keys, after checking that they include those of a (partial) spec.
+
+    :raises InvalidPartitionError: when the table is not partitioned, or the spec has an unknown key.
+    """
+    keys = () if isinstance(table, CatalogView) else table.partition_keys
+    if not keys:
+        raise InvalidPartitionError(f"Table {path} in catalog {catalog} is not partitioned.")
+    if unknown := sorted(set(spec) - set(keys)):
+        raise InvalidPartitionError(
+            f"Table {path} in catalog {catalog} has no partition key {unknown[0]}; its keys are {', '.join(keys)}."
+        )
+    return keys
+
+
+def full_spec(catalog: str, path: ObjectPath, table: AnyTable, spec: PartitionSpec) -> dict[str, str]:
+    """Return the spec of one partition in the order of the table's keys.
+
+    :raises InvalidPartitionError: when it does not have exactly these keys.
+    """
+    keys = partition_keys(catalog, path, table, {})
+    try:
+        check_spec(spec, keys)
+    except ValueError as error:
+        raise InvalidPartitionError(f"Table {path} in catalog {catalog}: {error}.") from error
+    return {key: spec[key] for key in keys}
+
+
+def one_partition(
+    catalog: str, path: ObjectPath, spec: PartitionSpec, find: Callable[[ObjectPath, PartitionSpec], Sequence[CatalogPartition]]
+) -> CatalogPartition:
+    """Return the partition of a table that has exactly this spec.
+
+    :param find: returns the partitions that match a spec.
+    :raises PartitionNotFoundError: for every problem, as FLIP-30 requires.
+    """
+    try:
+        candidates = find(path, spec)
+    except (TableNotFoundError, InvalidPartitionError) as error:
+        raise no_partition(catalog, path, spec) from error
+    for partition in candidates:
+        if partition.spec == spec:
+            return partition
+    raise no_partition(catalog, path, spec)
+
 
 DEFAULT_DATABASE = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a ``sql`` catalog uses that names no ``url`` or ``warehouse`` itself; its warehouse is a folder of this one.
+    """Defaults of a ``sql`` catalog without its own ``url`` or ``warehouse``; its warehouse is a subfolder of this one.
 
-    ``connections`` finds the Airflow connections that catalogs name by ``conn-id``. ``private_files`` says that new files of
-    SQLite are for their owner only.
+    ``connections`` looks up the Airflow connections that catalogs name by ``conn-id``. ``private_files`` makes new files of
+    SQLite accessible only to their owner.
     """
 
     database_url: str
@@ -60,9 +161,9 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """One catalog as it was declared; relative paths in ``params`` start from ``base``.
+    """A catalog as declared; relative paths in ``params`` are resolved against ``base``.
 
-    ``place`` is where: path, line and column; none for an embedded catalog.
+    ``place`` is the position of the declaration: path, line and column; empty for an embedded catalog.
     """
 
     name: str
@@ -75,7 +176,7 @@ class CatalogEntry:
     place: str | None = None
 
     def required(self, param: str) -> str:
-        """A connection parameter that the catalog cannot do without.
+        """Return a required connection parameter.
 
         :raises ConfigurationError: when neither the entry nor its connection has it.
         """
@@ -84,14 +185,14 @@ class CatalogEntry:
         return self.params[param]
 
     def folder(self, param: str) -> str | None:
-        """The URI of the folder that a parameter names by a path or a URI; ``None`` when it is left out."""
+        """Return the URI of the folder that a parameter gives as path or URI; ``None`` when it is missing."""
         return absolute_uri(self.params[param], self.base) if param in self.params else None
 
 
 def absolute_uri(folder: str, base: Path) -> str:
-    """The URI of a folder: a URI stays, a path starts from ``base``.
+    """Return the URI of a folder; a path is resolved against ``base``, a URI is unchanged.
 
-    :raises ConfigurationError: when it holds a password.
+    :raises ConfigurationError: when it contains a password.
     """
     if has_password(folder):
         raise ConfigurationError("A warehouse may not hold a password in its URI: all locations begin with it.")
@@ -99,7 +200,7 @@ def absolute_uri(folder: str, base: Path) -> str:
 
 
 class ReadableCatalog(ABC):
-    """What every catalog can do."""
+    """Interface that every catalog implements."""
 
     def __init__(self, name: str, default_database: str = "default") -> None:
         self.name = name
@@ -108,7 +209,7 @@ class ReadableCatalog(ABC):
     @classmethod
     @abstractmethod
     def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:
-        """Make a catalog as it was declared, with secrets in its parameters; connects to nothing.
+        """Create a catalog from its entry, with secrets in its parameters; connects to nothing.
 
         :raises ConfigurationError: when a parameter is missing or wrong.
         """
@@ -117,43 +218,46 @@ class ReadableCatalog(ABC):
         """Connect; idempotent. Every other method may be called only between ``open`` and ``close``."""
 
     def close(self) -> None:
-        """Let go of connections; idempotent."""
+        """Close connections; idempotent."""
 
     def upgrade(self) -> None:
-        """Bring the schema of its own state to this release, before ``open``; idempotent. Most catalogs have none."""
+        """Upgrade the schema of the catalog's own state, if any, to this release, before ``open``; idempotent."""
 
     def stores(self) -> tuple[Store, ...]:
-        """Where its tables can lie, for the formats that work there; none when it keeps nothing but their metadata."""
+        """Return the stores that can hold its tables, for the formats that support them; empty when it stores only metadata."""
         return ()
 
     def reading_many(self) -> AbstractContextManager[None]:
-        """Around a look at many tables: a catalog that knows where all of them are asks for that once, and not again within."""
+        """Context for reading many tables.
+
+        A catalog that stores the locations of all tables in one place queries them only once within it.
+        """
         return nullcontext()
 
     @abstractmethod
     def list_databases(self) -> list[str]:
-        """Names of all databases, sorted."""
+        """Return the names of all databases, sorted."""
 
     @abstractmethod
     def get_database(self, database: str) -> CatalogDatabase:
-        """One database.
+        """Return a database.
 
-        :raises DatabaseNotFoundError: when there is none of that name.
+        :raises DatabaseNotFoundError: when it is missing.
         """
 
     def database_exists(self, database: str) -> bool:
-        """Whether there is a database of that name."""
+        """Return whether a database exists."""
         return database in self.list_databases()
 
     @abstractmethod
     def list_tables(self, database: str) -> list[str]:
-        """Names of tables, dynamic tables and views of a database, sorted.
+        """Return the names of tables, dynamic tables and views of a database, sorted.
 
         :raises DatabaseNotFoundError: when the database is missing.
         """
 
     def list_dynamic_tables(self, database: str) -> list[str]:
-        """Names of the dynamic tables of a database, sorted; none in a catalog that cannot hold any.
+        """Return the names of the dynamic tables of a database, sorted; empty in a catalog that does not support them.
 
         :raises DatabaseNotFoundError: when the database is missing.
         """
@@ -161,10 +265,10 @@ class ReadableCatalog(ABC):
         return []
 
     def get_dynamic_tables(self, database: str) -> dict[str, CatalogDynamicTable]:
-        """The dynamic tables of a database by their names, sorted, as they were registered: for a look at many at once.
+        """Return the registered dynamic tables of a database by name, sorted, for reading many at once.
 
-        What commits write (columns, partition keys, location, snapshot) may be missing or older than in :meth:`get_table`. A
-        catalog that many tables are in asks for them together; one that is dropped meanwhile is left out.
+        Fields that commits write (columns, partition keys, location, snapshot) may be missing or older than in
+        :meth:`get_table`. Catalogs with many tables load them in bulk; a table that is dropped concurrently is omitted.
 
         :raises DatabaseNotFoundError: when the database is missing.
         """
@@ -177,7 +281,7 @@ class ReadableCatalog(ABC):
         return tables
 
     def list_views(self, database: str) -> list[str]:
-        """Names of the views of a database, sorted; none in a catalog that cannot hold any.
+        """Return the names of the views of a database, sorted; empty in a catalog that does not support them.
 
         :raises DatabaseNotFoundError: when the database is missing.
         """
@@ -186,17 +290,17 @@ class ReadableCatalog(ABC):
 
     @abstractmethod
     def get_table(self, path: ObjectPath, version: str | None = None) -> AnyTable:
-        """One table, dynamic table or view; with ``version``, its metadata as of that snapshot.
+        """Return a table, dynamic table or view; with ``version``, its metadata as of that snapshot.
 
         :raises TableNotFoundError: when it, its database or that version is missing.
         """
 
     @abstractmethod
     def table_exists(self, path: ObjectPath) -> bool:
-        """Whether there is a table, dynamic table or view of that name."""
+        """Return whether a table, dynamic table or view exists."""
 
     def get_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
-        """The partitions that agree with ``spec``, in order of their values; one look, however many there are.
+        """Return the partitions that match ``spec``, ordered by their values; in one query, regardless of their number.
 
         :raises TableNotFoundError: when the table is missing.
         :raises InvalidPartitionError: when it is not partitioned or ``spec`` has an unknown key.
@@ -205,18 +309,18 @@ class ReadableCatalog(ABC):
         return []
 
     def list_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[dict[str, str]]:
-        """Specs of :meth:`get_partitions`, which see."""
+        """Return the specs of :meth:`get_partitions`."""
         return [dict(partition.spec) for partition in self.get_partitions(path, spec)]
 
     def get_partition(self, path: ObjectPath, spec: PartitionSpec) -> CatalogPartition:
-        """One partition.
+        """Return a partition.
 
-        :raises PartitionNotFoundError: for every problem, as FLIP-30 has it.
+        :raises PartitionNotFoundError: for every problem, as FLIP-30 requires.
         """
         return one_partition(self.name, path, spec, self.get_partitions)
 
     def partition_exists(self, path: ObjectPath, spec: PartitionSpec) -> bool:
-        """Whether there is such a partition; not when its table is missing."""
+        """Return whether a partition exists; false when its table is missing."""
         try:
             self.get_partition(path, spec)
         except PartitionNotFoundError:
@@ -224,7 +328,7 @@ class ReadableCatalog(ABC):
         return True
 
     def list_functions(self, database: str) -> list[str]:
-        """Names of the functions of a database in lower case, sorted; none in a catalog that cannot hold any.
+        """Return the names of the functions of a database in lower case, sorted; empty if the catalog does not support them.
 
         :raises DatabaseNotFoundError: when the database is missing.
         """
@@ -232,14 +336,14 @@ class ReadableCatalog(ABC):
         return []
 
     def get_function(self, path: ObjectPath) -> CatalogFunction:
-        """One function.
+        """Return a function.
 
         :raises FunctionNotFoundError: when it or its database is missing.
         """
         raise no_function(self.name, path)
 
     def function_exists(self, path: ObjectPath) -> bool:
-        """Whether there is a function of that name."""
+        """Return whether a function exists."""
         try:
             self.get_function(path)
         except FunctionNotFoundError:
@@ -247,7 +351,7 @@ class ReadableCatalog(ABC):
         return True
 
     def get_table_statistics(self, path: ObjectPath, spec: PartitionSpec | None = None) -> TableStatistics:
-        """Statistics of a table or of one of its partitions.
+        """Return the statistics of a table or of one of its partitions.
 
         :raises TableNotFoundError: when the table is missing.
         :raises PartitionNotFoundError: when the partition is missing.
@@ -256,7 +360,7 @@ class ReadableCatalog(ABC):
         return TableStatistics() if spec is None else self.get_partition(path, spec).statistics
 
     def get_column_statistics(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
-        """Statistics by column name; columns without any are left out.
+        """Return statistics by column name; columns without any are omitted.
 
         :raises TableNotFoundError: when the table is missing.
         """

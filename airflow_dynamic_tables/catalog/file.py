@@ -1,4 +1,4 @@
-"""``catalogs.yaml``: which catalogs there are, of which type, and how to reach them."""
+"""Reads ``catalogs.yaml``: names, types and connections of catalogs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import Any
 from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, Defaults
 from airflow_dynamic_tables.catalog.manager import CatalogManager
 from airflow_dynamic_tables.catalog.registry import CALLED_OTHERWISE, CATALOG_TYPES, formats_in, make_catalog
+from airflow_dynamic_tables.core.formats import CatalogFormats
 from airflow_dynamic_tables.core.identifiers import check_name
 from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, understood
-from airflow_dynamic_tables.core.tables.formats import CatalogFormats
 from airflow_dynamic_tables.exceptions import DefinitionError
-from airflow_dynamic_tables.yaml_files.documents import Document, Flag, Location
+from airflow_dynamic_tables.yaml_files.documents import Document, Flag, Location, read_text
 from airflow_dynamic_tables.yaml_files.parsing import parse_document
-from airflow_dynamic_tables.yaml_files.texts import read_text
 
 _KEYS: Mapping[str, tuple[type, str]] = {
     "name": (str, "text"),
@@ -27,20 +26,20 @@ _KEYS: Mapping[str, tuple[type, str]] = {
     "connection-params": (dict, "a mapping"),
 }
 _ALIASES = {"default-db": "default-database"}
-"""Keys of FLIP-30's example that have a name of their own here."""
+"""Keys of FLIP-30's example that have another name here."""
 
 
 def embedded_catalogs(defaults: Defaults) -> CatalogManager:
-    """Catalogs without a file: every name is a ``sql`` catalog in the one database."""
+    """Return the catalogs used without a file: every name is a ``sql`` catalog in the same database."""
     return CatalogManager(missing=lambda name: make_catalog(CatalogEntry(name), defaults))
 
 
 def load_catalogs(path: Path, defaults: Defaults) -> CatalogManager:
-    """The catalogs of a ``catalogs.yaml``; each is made, and its secrets looked up, when it is first asked for.
+    """Return the catalogs of a ``catalogs.yaml``; each is created, and its secrets looked up, on first use.
 
     A catalog has ``name``, ``type``, ``is-default``, ``default-database``, ``conn-id`` (an Airflow connection) and
-    ``connection-params``, which win over the connection; all but the name may stand below ``catalog``, too. ``${NAME}`` is
-    taken from the environment, so that secrets stay out of the file.
+    ``connection-params``, which override the connection; all keys but the name may also be below ``catalog``. ``${NAME}`` is
+    an environment variable, so that the file contains no secrets.
 
     :raises DefinitionError: with all mistakes of the file.
     """
@@ -53,7 +52,7 @@ def load_catalogs(path: Path, defaults: Defaults) -> CatalogManager:
 
 
 def default_names(path: Path | None) -> tuple[str, str]:
-    """The catalog and the database of names that leave them out, as the file says; connects to nothing.
+    """Return the default catalog and default database of the file; connects to nothing.
 
     :raises DefinitionError: with all mistakes of the file.
     """
@@ -61,9 +60,10 @@ def default_names(path: Path | None) -> tuple[str, str]:
 
 
 def names_and_formats(path: Path | None) -> tuple[tuple[str, str], dict[str, CatalogFormats]]:
-    """What the file tells definitions, read once; connects to nothing.
+    """Return what definitions need from the file, read once; connects to nothing.
 
-    :return: as of :func:`default_names`, and the formats that dynamic tables may have, by the catalog, as far as it tells.
+    :return: as :func:`default_names`, and by catalog the formats that dynamic tables may have, as far as the file determines
+        them.
     :raises DefinitionError: with all mistakes of the file.
     """
     if path is None:
@@ -76,7 +76,7 @@ def names_and_formats(path: Path | None) -> tuple[tuple[str, str], dict[str, Cat
 
 
 def read_entries(path: Path) -> list[CatalogEntry]:
-    """What the file declares.
+    """Return the entries of the file.
 
     :raises DefinitionError: with all mistakes of the file.
     """
@@ -96,7 +96,7 @@ def read_entries(path: Path) -> list[CatalogEntry]:
 
 
 def _chosen(entries: list[CatalogEntry]) -> CatalogEntry:
-    """The default catalog: the one that says so, or the first."""
+    """Return the default catalog: the one with ``is-default``, or the first."""
     return next((entry for entry in entries if entry.is_default), entries[0])
 
 
@@ -154,7 +154,7 @@ class _Reader:
         )
 
     def _places(self, value: Mapping[str, Any], location: Location) -> Iterator[tuple[str, tuple[Any, Location]]]:
-        """Every key with its value and where it stands, whether flat or below ``catalog``."""
+        """Yield every key with its value and location, whether at the top level or below ``catalog``."""
         for key, inner in value.items():
             if key == "catalog" and isinstance(inner, Mapping):
                 yield from self._places(inner, (*location, key))

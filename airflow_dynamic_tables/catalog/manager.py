@@ -1,4 +1,4 @@
-"""Named catalogs and the default ones."""
+"""Registry of named catalogs, and the default names."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import CatalogNotFoundError, CatalogUnavailableError, ConfigurationError
 
 _LONGEST_PAUSE = 10.0
-"""Seconds for which a catalog that did not answer is not asked again, at most."""
+"""Maximum time, in seconds, for which a catalog that did not answer is not retried."""
 
 
 class CatalogManager:
-    """Catalogs by name. Each is made and opened when it is first asked for: one that is down fails only those that need it.
+    """Catalogs by name. Each is created and opened on first use, so that one that is down affects only its own users.
 
-    :param default_catalog: catalog of names that have less than three parts.
-    :param default_database: database of names that have one part.
-    :param missing: makes a catalog of a name that nobody registered; without it that is an error.
-    :param clock: seconds that go on.
+    :param default_catalog: catalog of names with fewer than three parts.
+    :param default_database: database of names with one part.
+    :param missing: creates a catalog for an unregistered name; by default that is an error.
+    :param clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -40,26 +40,27 @@ class CatalogManager:
         self._unanswered: dict[str, tuple[float, CatalogUnavailableError]] = {}
 
     def declare(self, name: str, make: Callable[[], ReadableCatalog]) -> None:
-        """Add a catalog that is made when it is first asked for."""
+        """Add a catalog that is created on first use."""
         self._declared[name] = make
 
     def register(self, catalog: ReadableCatalog) -> None:
-        """Add a catalog, or put it in the place of the one of that name."""
+        """Add a catalog, or replace the one of that name."""
         self._catalogs[catalog.name] = catalog
         self._opened.discard(catalog.name)
         self._unanswered.pop(catalog.name, None)
 
     def names(self) -> list[str]:
-        """Names of the registered catalogs, sorted."""
+        """Return the names of the registered catalogs, sorted."""
         return sorted({*self._declared, *self._catalogs})
 
     def get(self, name: str) -> ReadableCatalog:
-        """A catalog, opened.
+        """Return a catalog, opened.
 
         :raises CatalogNotFoundError: when there is none of that name.
         :raises ConfigurationError: when its connection is unknown or wrong.
-        :raises CatalogUnavailableError: when it cannot be reached; asking again tries again. One that is silent is not asked
-            again for as long as it was waited for, or ten seconds: whoever looks at many tables does not wait for each of them.
+        :raises CatalogUnavailableError: when it cannot be reached; a later call tries again. A catalog that timed out is not
+            retried for as long as the timeout took, at most ten seconds, so that a loop over many tables does not wait for
+            each of them.
         """
         catalog = self._made(name)
         if name not in self._opened:
@@ -71,7 +72,7 @@ class CatalogManager:
         began = self._clock()
         again_at, unanswered = self._unanswered.get(catalog.name, (began, None))
         if unanswered is not None and began < again_at:
-            raise unanswered.with_traceback(None)  # else it would grow by every one who asks
+            raise unanswered.with_traceback(None)  # otherwise the traceback would grow with every call
         try:
             catalog.open()
         except CatalogUnavailableError as error:
@@ -80,7 +81,7 @@ class CatalogManager:
             raise
 
     def unopened(self, name: str) -> ReadableCatalog:
-        """A catalog, for what can be said of it without connecting.
+        """Return a catalog without connecting, for its static properties.
 
         :raises CatalogNotFoundError: when there is none of that name.
         :raises ConfigurationError: when its connection is unknown or wrong.
@@ -88,9 +89,9 @@ class CatalogManager:
         return self._made(name)
 
     def resolve(self, text: str) -> TableIdentifier:
-        """The full name of a name of one, two or three parts; connects to nothing.
+        """Return the full name for a name of one, two or three parts; connects to nothing.
 
-        :raises ConfigurationError: when it is no name.
+        :raises ConfigurationError: when it is not a valid name.
         """
         try:
             return TableIdentifier.parse(text, catalog=self.default_catalog, database=self.default_database)
@@ -98,7 +99,7 @@ class CatalogManager:
             raise ConfigurationError(str(error)) from error
 
     def upgrade(self) -> None:
-        """Bring the state of every registered catalog to this release's schema; idempotent.
+        """Upgrade the state of every registered catalog to this release's schema; idempotent.
 
         :raises CatalogUnavailableError: when one cannot be reached.
         """

@@ -1,4 +1,4 @@
-"""The types of catalogs: a new one is one folder, and one line here."""
+"""Registry of catalog types; implementations are imported lazily."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from importlib import import_module
 
 from airflow_dynamic_tables.catalog.base import CatalogEntry, Defaults, ReadableCatalog
 from airflow_dynamic_tables.clients.connections import Connection
+from airflow_dynamic_tables.core.formats import CatalogFormats
 from airflow_dynamic_tables.core.identifiers import check_name
-from airflow_dynamic_tables.core.tables.formats import CatalogFormats
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -19,14 +19,15 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 @dataclass(frozen=True, slots=True)
 class CatalogType:
-    """One type of catalog.
+    """A type of catalog.
 
     ``path`` is ``module:class`` within ``airflow_dynamic_tables.catalog``, which is imported on use: PyIceberg, SQLAlchemy and
     Thrift take long to import, and Airflow imports this module whenever it parses a DAG file. ``params`` are its connection
-    parameters, of which a connection with a host gives the first, as a URL of ``scheme``; ``aliases`` are other names of them.
-    ``extra`` is the extra of this package that it needs. With ``is_open`` it takes any other parameter, too; ``of_connection``
-    gives those that a connection says, which must not contradict those of the entry. Dynamic tables have one of ``formats``
-    there, or with ``atomicity: none`` one of ``stepwise``; without any, nothing is known of that.
+    parameters; a connection with a host sets the first one to a URL of ``scheme``. ``aliases`` are other names of parameters.
+    ``extra`` is the required extra of this package. With ``is_open``, any other parameter is accepted too; ``of_connection``
+    returns the parameters from a connection, which must not contradict those of the entry. ``formats`` are the supported
+    formats of dynamic tables, ``stepwise`` those supported with ``atomicity: none``; if both are empty, the formats are
+    unknown.
     """
 
     path: str
@@ -42,7 +43,7 @@ class CatalogType:
     def load(self) -> type[ReadableCatalog]:
         """Import the class.
 
-        :raises MissingExtraError: when what it needs is not installed.
+        :raises MissingExtraError: when its extra is not installed.
         """
         module, _, name = self.path.partition(":")
         try:
@@ -55,9 +56,9 @@ class CatalogType:
 
 
 def _iceberg_properties(connection: Connection) -> dict[str, str]:
-    """What a connection of type ``iceberg`` says, as Airflow's own provider reads it.
+    """Return the parameters from a connection of type ``iceberg``, read as Airflow's own provider does.
 
-    :raises ConfigurationError: when half of a credential is missing, without which that provider goes on without any.
+    :raises ConfigurationError: when half of a credential is missing; that provider would ignore the credential.
     """
     properties = dict(connection.extra)
     if connection.host:
@@ -87,7 +88,7 @@ CATALOG_TYPES: Mapping[str, CatalogType] = {
         "hive",
         formats=("parquet", "orc", "delta"),
     ),
-    "jdbc": CatalogType("jdbc.catalog:JdbcCatalog", ("url", "warehouse", "lock-timeout"), "postgresql", formats=("jdbc",)),
+    "jdbc": CatalogType("postgres.catalog:JdbcCatalog", ("url", "warehouse", "lock-timeout"), "postgresql", formats=("jdbc",)),
     "iceberg": CatalogType(
         "iceberg.catalog:IcebergCatalog",
         ("type", "uri", "warehouse"),
@@ -104,17 +105,17 @@ CALLED_OTHERWISE: Mapping[str, str] = {
     "delta": "sql' or 'type: hive",
     "metastore": "hive",
 }
-"""What somebody calls a type who knows what is behind it."""
+"""Other common names of a type, such as the name of the software behind it."""
 
 
 def formats_in(kind: str) -> CatalogFormats | None:
-    """The formats that dynamic tables may have in catalogs of a type; ``None`` when nothing is known of that."""
+    """Return the formats that dynamic tables may have in catalogs of a type; ``None`` when they are unknown."""
     traits = CATALOG_TYPES[kind]
     return CatalogFormats(kind, traits.formats, traits.stepwise) if traits.formats else None
 
 
 def make_catalog(entry: CatalogEntry, defaults: Defaults) -> ReadableCatalog:
-    """A catalog with its secrets; connects to nothing.
+    """Create a catalog with its secrets; connects to nothing.
 
     :raises ConfigurationError: when a connection or a variable is missing, or a parameter is wrong.
     """
@@ -132,7 +133,7 @@ def make_catalog(entry: CatalogEntry, defaults: Defaults) -> ReadableCatalog:
 
 
 def _of_connection(entry: CatalogEntry, kind: CatalogType, defaults: Defaults) -> dict[str, str]:
-    """The parameters that the catalog's Airflow connection gives."""
+    """Return the parameters from the catalog's Airflow connection."""
     if entry.conn_id is None:
         return {}
     connection = defaults.connections(entry.conn_id)

@@ -1,4 +1,4 @@
-"""The state machine of dynamic tables: what may be asked of a table in which state, and the state that it has then."""
+"""State machine of dynamic tables: the allowed operations in each state, and the resulting state."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from airflow_dynamic_tables.catalog.values import JobState
 
 
 class Asked(StrEnum):
-    """What may be asked of a table."""
+    """An operation on a table."""
 
     REGISTER = "register"
-    """Its definition goes into the catalog, for the first time or changed."""
+    """Add its definition to the catalog, or update it."""
 
     REFRESH = "refresh"
-    """A refresh begins, by schedule or by hand."""
+    """Start a scheduled or manual refresh."""
 
     FORCED_REFRESH = "forced refresh"
-    """A refresh begins by hand, whatever the state."""
+    """Start a manual refresh, regardless of the state."""
 
     SUSPEND = "suspend"
 
     RESUME = "resume"
-    """It is refreshed again, and has a version."""
+    """Resume refreshes of a table that has a version."""
 
     RESUME_EMPTY = "resume without a version"
 
@@ -48,21 +48,21 @@ STATES: Mapping[Asked, Mapping[JobState | None, JobState | None]] = MappingProxy
         Asked.DROP: dict.fromkeys(JobState, None),
     }
 )
-"""The state of a table after what is asked of it, by the state before; ``None`` is a table that is not there.
+"""The state of a table after an operation, by the state before; ``None`` is a table that does not exist.
 
-What is missing is refused: a suspended table is not refreshed, and of a table that is not there nothing else can be asked.
+Missing transitions are refused: a suspended table is not refreshed, and a table that does not exist can only be registered.
 """
 
 
 def is_refused(asked: Asked, state: JobState | None) -> bool:
-    """Whether that cannot be asked of a table in a state."""
+    """Return whether an operation is refused in a state."""
     return state not in STATES[asked]
 
 
 def state_after(asked: Asked, state: JobState) -> JobState:
-    """The state of a table after what is asked of it, unless it is refused.
+    """Return the state of a table after an operation.
 
-    :raises ValueError: when it is, or the table is gone then.
+    :raises ValueError: when the operation is refused, or removes the table.
     """
     after = STATES[asked].get(state)
     if after is None:

@@ -1,7 +1,4 @@
-"""What a catalog holds, as values: databases, tables, dynamic tables, views, functions, partitions, statistics.
-
-Tables as JSON, too.
-"""
+"""Values that a catalog stores: databases, tables, dynamic tables, views, functions, partitions, statistics, and their JSON."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeGuard
 
+from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT
+from airflow_dynamic_tables.core.partitions import PartitionSpec
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
-from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
-from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schedule import RefreshMode
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import CatalogError
 
 
@@ -29,7 +26,7 @@ class CatalogDatabase:
 
 @dataclass(frozen=True, slots=True)
 class CatalogTable:
-    """A table that something else fills: how to read it is in ``format``, ``location`` and ``options``."""
+    """A table written by another system; ``format``, ``location`` and ``options`` define how to read it."""
 
     columns: tuple[Column, ...] = ()
     comment: str | None = None
@@ -41,7 +38,7 @@ class CatalogTable:
 
 
 ONE_OFF = "airflow_dynamic_tables.one_off"
-"""Property of tables that CREATE TABLE AS made: the token that made the first version."""
+"""Property of tables created by CREATE TABLE AS: the token of the first version."""
 
 
 class JobState(StrEnum):
@@ -53,12 +50,12 @@ class JobState(StrEnum):
 
     @property
     def words(self) -> str:
-        """As a person reads it: RUNNING would be taken for a refresh that runs now."""
+        """The state in user-facing words: RUNNING would suggest a refresh in progress."""
         return {"INITIALIZING": "waits for its first refresh", "RUNNING": "enabled", "SUSPENDED": "suspended"}[self.value]
 
 
 _SUSPENDED_BECAUSE = "suspendedBecause"
-"""Key of the detail of a suspended table."""
+"""Key of the detail that holds the reason of a suspension."""
 
 _RENAMED_FROM = "renamedFrom"
 """Key of the detail of a table that is being renamed."""
@@ -66,10 +63,11 @@ _RENAMED_FROM = "renamedFrom"
 
 @dataclass(frozen=True, slots=True)
 class RefreshHandler:
-    """Which job or workflow refreshes a dynamic table (seed: RefreshJobHandler).
+    """The job or workflow that refreshes a dynamic table (seed: RefreshJobHandler).
 
     ``job_detail`` is ``{"schedulerType", "endpoint", "workflowId"}`` in FULL and INCREMENTAL mode and
-    ``{"clusterType", "clusterId", "jobId"}`` in CONTINUOUS mode, and of a suspended table it also says why, see :meth:`in_state`.
+    ``{"clusterType", "clusterId", "jobId"}`` in CONTINUOUS mode. For a suspended table it also has the reason, see
+    :meth:`in_state`.
     """
 
     actual_refresh_mode: RefreshMode
@@ -78,25 +76,25 @@ class RefreshHandler:
 
     @property
     def suspended_because(self) -> str:
-        """Why the table is suspended; empty when it is not, or nobody said why."""
+        """Why the table is suspended; empty when it is not, or no reason was given."""
         return self.job_detail.get(_SUSPENDED_BECAUSE, "")
 
     @property
     def renamed_from(self) -> str:
-        """The full name that the table had, while not everything that goes by its name has followed; else empty."""
+        """The former full name while a rename is incomplete; otherwise empty."""
         return self.job_detail.get(_RENAMED_FROM, "")
 
     def being_renamed(self, name: str) -> RefreshHandler:
-        """The same handler of a table that had a name; an empty one: everything has followed."""
+        """Return the handler with a former name; an empty name marks the rename as complete."""
         detail = {key: value for key, value in self.job_detail.items() if key != _RENAMED_FROM}
         return replace(self, job_detail={**detail, **({_RENAMED_FROM: name} if name else {})})
 
     def in_state(self, state: JobState, reason: str = "") -> RefreshHandler:
-        """The same handler in a state.
+        """Return the handler in a state.
 
-        :param reason: why, when the table is suspended; no other state has one.
+        :param reason: why the table is suspended; ignored in other states.
         """
-        # Not a field of its own: an earlier release could not read a table that has one.
+        # Not a separate field, because an earlier release could not read a table that has it.
         detail = {key: value for key, value in self.job_detail.items() if key != _SUSPENDED_BECAUSE}
         if reason and state is JobState.SUSPENDED:
             detail[_SUSPENDED_BECAUSE] = reason
@@ -107,9 +105,9 @@ class RefreshHandler:
 class CatalogDynamicTable:
     """A table whose content is defined by a query and kept fresh (seed: CatalogDynamicTable).
 
-    ``freshness`` is normalised text such as ``1 day``; ``declared_refresh_mode`` may be AUTO, the handler has the actual
-    one. ``snapshot`` is the format's id of the current version, ``None`` before the first commit. ``definition`` is the whole
-    declaration as JSON (``definitions.normalised``), ``None`` when the release that wrote the table did not keep it.
+    ``freshness`` is normalised text such as ``1 day``; ``declared_refresh_mode`` may be AUTO, the handler has the effective
+    mode. ``snapshot`` is the format's id of the current version, ``None`` before the first commit. ``definition`` is the
+    complete declaration as JSON (``definitions.cache``), ``None`` when the release that wrote the table did not store it.
     """
 
     columns: tuple[Column, ...]
@@ -133,13 +131,13 @@ class CatalogDynamicTable:
         return bool(self.partition_keys)
 
     def copy(self, options: Mapping[str, str]) -> CatalogDynamicTable:
-        """The same table with other options."""
+        """Return the table with other options."""
         return replace(self, options=dict(options))
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogView:
-    """A view: its text as written and with every name fully qualified."""
+    """A view: its text as written, and with fully qualified names."""
 
     original_query: str
     expanded_query: str
@@ -150,10 +148,10 @@ class CatalogView:
 
 @dataclass(frozen=True, slots=True)
 class CatalogFunction:
-    """A function: ``language`` is ``java`` (``name`` a class) or ``python`` (``name`` is ``module:callable``).
+    """A function: ``language`` is ``java`` (``name`` is a class) or ``python`` (``name`` is ``module:callable``).
 
-    Properties that a refresh knows: ``returns`` (Spark DDL of the result; python needs it), ``jars`` and ``py_files`` (URIs of
-    the code, separated by commas).
+    Properties that a refresh uses: ``returns`` (Spark DDL of the result, required for python), ``jars`` and ``py_files`` (URIs
+    of the code, separated by commas).
     """
 
     name: str
@@ -183,7 +181,7 @@ class CatalogPartition:
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """Statistics of one column; ``None`` means unknown. ``minimum`` and ``maximum`` are text."""
+    """Statistics of one column; ``None`` means unknown. ``minimum`` and ``maximum`` are strings."""
 
     nulls: int | None = None
     distinct: int | None = None
@@ -195,12 +193,12 @@ AnyTable = CatalogTable | CatalogDynamicTable | CatalogView
 
 
 def is_one_off(table: AnyTable) -> bool:
-    """Whether CREATE TABLE AS made it."""
+    """Return whether CREATE TABLE AS created the table."""
     return isinstance(table, CatalogTable) and ONE_OFF in table.properties
 
 
 def is_own(table: AnyTable | None) -> TypeGuard[CatalogDynamicTable | CatalogTable]:
-    """Whether the versions of a table are ours: of a dynamic one, or one that CREATE TABLE AS made."""
+    """Return whether this package writes the versions of a table: a dynamic table, or one created by CREATE TABLE AS."""
     return isinstance(table, CatalogDynamicTable) or (table is not None and is_one_off(table))
 
 
@@ -208,16 +206,16 @@ _KINDS: dict[str, type[AnyTable]] = {"table": CatalogTable, "dynamic_table": Cat
 
 
 def encode(table: AnyTable) -> dict[str, Any]:
-    """``kind`` and ``value`` of a table."""
+    """Return ``kind`` and ``value`` of a table."""
     kind = next(name for name, cls in _KINDS.items() if cls is type(table))
     return {"kind": kind, "value": to_plain(table)}
 
 
 def decode(kind: str, value: Any, table: object) -> AnyTable:
-    """What :func:`encode` was given.
+    """Return the table that was passed to :func:`encode`.
 
-    :param table: whose entry it is.
-    :raises CatalogError: when it is something else.
+    :param table: the name of the table, for the error.
+    :raises CatalogError: when the value is invalid.
     """
     try:
         return from_plain(_KINDS[kind], value)
@@ -226,7 +224,7 @@ def decode(kind: str, value: Any, table: object) -> AnyTable:
 
 
 def decode_text(text: str, table: object) -> AnyTable:
-    """As :func:`decode`, of the JSON of what :func:`encode` gives."""
+    """As :func:`decode`, from the JSON text of the result of :func:`encode`."""
     try:
         stored = json.loads(text)
         kind, value = stored["kind"], stored["value"]
@@ -236,7 +234,7 @@ def decode_text(text: str, table: object) -> AnyTable:
 
 
 def unreadable(table: object, error: Exception) -> CatalogError:
-    """The error of an entry that cannot be decoded."""
+    """Return the error for an entry that cannot be decoded."""
     why = f"{type(error).__name__}: {error}"
     return CatalogError(
         f"What the catalog keeps of {table} cannot be read ({why}): it is damaged, or a later release of this package wrote it. "

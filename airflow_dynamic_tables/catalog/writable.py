@@ -1,4 +1,4 @@
-"""Catalogs that can also be changed (FLIP-30); what holds for all catalogs is said in ``catalog.base``."""
+"""The interface of writable catalogs (FLIP-30), see ``catalog.base`` for readable ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow_dynamic_tables.catalog.values import (
     TableStatistics,
 )
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
+from airflow_dynamic_tables.core.partitions import PartitionSpec
 from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedError
 
 
@@ -24,7 +24,7 @@ class ReadableWritableCatalog(ReadableCatalog):
     """A catalog that can also be changed."""
 
     publishes_drafts: bool = False
-    """Whether :meth:`publish_draft` and :meth:`discard_draft` keep their promises, so that a table can be made of a query."""
+    """Whether :meth:`publish_draft` and :meth:`discard_draft` are supported, as CREATE TABLE AS requires."""
 
     @abstractmethod
     def create_database(self, database: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> None:
@@ -50,10 +50,10 @@ class ReadableWritableCatalog(ReadableCatalog):
 
     @abstractmethod
     def drop_database(self, database: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:
-        """Drop a database; with ``cascade``, all that it holds as well.
+        """Drop a database; with ``cascade``, everything in it as well.
 
         :raises DatabaseNotFoundError: when it is missing.
-        :raises NotEmptyError: when it holds anything and ``cascade`` is false.
+        :raises NotEmptyError: when it is not empty and ``cascade`` is false.
         """
 
     @abstractmethod
@@ -77,27 +77,26 @@ class ReadableWritableCatalog(ReadableCatalog):
                 raise
 
     def check_path(self, path: ObjectPath) -> None:
-        """Check that a new table may have that name, in a database that may be new, too; nothing is asked for.
+        """Check that a new table may have that name; its database may be new, too. Connects to nothing.
 
         :raises UnsupportedError: when the catalog would change one of the names or cannot hold it.
         """
 
     @abstractmethod
     def change_table(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
-        """Replace the metadata of a table, dynamic table or view by what is made of it, in one step: nothing that others write
-        meanwhile is lost.
+        """Replace the metadata of a table, dynamic table or view atomically; no concurrent change is lost.
 
-        :param change: gives metadata of the same kind. It is called again when others wrote, so it only looks at what it gets;
-            of columns, location and snapshot that may be older than what commits wrote.
+        :param change: returns metadata of the same kind. It is called again after a concurrent change, so it must have no side
+            effects. Columns, location and snapshot in its argument may be older than what commits wrote.
         :return: the metadata before.
         :raises TableNotFoundError: when it is missing.
         :raises CatalogError: when the kinds differ.
         """
 
     def adopt_table(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
-        """Make a dynamic table of a table that something else made; its rows stay until a refresh replaces them.
+        """Convert a table created by another system to a dynamic table; its rows remain until a refresh replaces them.
 
-        :return: False when it is a dynamic table already, and stays as it is.
+        :return: False when it is a dynamic table already; then it is unchanged.
         :raises TableNotFoundError: when it is missing.
         :raises UnsupportedError: when it cannot be a dynamic table.
         """
@@ -112,41 +111,41 @@ class ReadableWritableCatalog(ReadableCatalog):
         """
 
     def publish_draft(self, draft: ObjectPath, name: str) -> None:
-        """Give a table that is being made the name by which others find it, in one step.
+        """Rename a draft table to its public name atomically.
 
-        Once the table has that name, whoever calls again only lets go of what is left of the draft.
+        Once the table has that name, repeated calls only remove the rest of the draft.
 
         :raises TableNotFoundError: when there is no such draft, or it was discarded.
-        :raises TableAlreadyExistsError: when the name is taken, also since a moment ago; what has it stays.
+        :raises TableAlreadyExistsError: when the name is taken, also by a concurrent change; the existing table is kept.
         """
         self.rename_table(draft, name)
 
     def discard_draft(self, draft: ObjectPath, name: str) -> None:
-        """Give a draft another name, by which nobody publishes it, also not whoever is about to.
+        """Rename a draft so that it cannot be published, not even by a concurrent call of :meth:`publish_draft`.
 
-        :raises TableNotFoundError: when there is no such draft any more, maybe because it was published.
-        :raises TableAlreadyExistsError: when something else has the name.
+        :raises TableNotFoundError: when the draft no longer exists, possibly because it was published.
+        :raises TableAlreadyExistsError: when the name is taken by another table.
         """
         self.rename_table(draft, name)
 
     @abstractmethod
     def drop_table(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
-        """Drop a table, dynamic table or view; the data files stay.
+        """Drop a table, dynamic table or view; the data files are kept.
 
         :raises TableNotFoundError: when it is missing.
         """
 
     def create_partition(self, path: ObjectPath, partition: CatalogPartition, *, ignore_if_exists: bool = False) -> None:
-        """One of :meth:`create_partitions`, which see."""
+        """Create one partition, see :meth:`create_partitions`."""
         self.create_partitions(path, (partition,), ignore_if_exists=ignore_if_exists)
 
     def create_partitions(
         self, path: ObjectPath, partitions: Sequence[CatalogPartition], *, ignore_if_exists: bool = False
     ) -> None:
-        """Create all of them or, on an error, none.
+        """Create all partitions or, on an error, none.
 
         :raises TableNotFoundError: when the table is missing.
-        :raises InvalidPartitionError: when it is not partitioned or a spec is not its full key set.
+        :raises InvalidPartitionError: when it is not partitioned or a spec does not have exactly its keys.
         :raises PartitionAlreadyExistsError: when a partition exists.
         """
         raise self._unsupported("changing partitions")
@@ -154,14 +153,14 @@ class ReadableWritableCatalog(ReadableCatalog):
     def alter_partition(self, path: ObjectPath, partition: CatalogPartition, *, ignore_if_not_exists: bool = False) -> None:
         """Replace the metadata of a partition.
 
-        :raises PartitionNotFoundError: for every problem, as FLIP-30 has it.
+        :raises PartitionNotFoundError: for every problem, as FLIP-30 requires.
         """
         raise self._unsupported("changing partitions")
 
     def drop_partition(self, path: ObjectPath, spec: PartitionSpec, *, ignore_if_not_exists: bool = False) -> None:
-        """Drop a partition; the data files stay.
+        """Drop a partition; the data files are kept.
 
-        :raises PartitionNotFoundError: for every problem, as FLIP-30 has it.
+        :raises PartitionNotFoundError: for every problem, as FLIP-30 requires.
         """
         raise self._unsupported("changing partitions")
 

@@ -1,4 +1,4 @@
-"""Types of command-line arguments: text to values, with a message for a person when the text is wrong."""
+"""Types of command-line arguments: they parse text, and explain what is wrong with it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from datetime import datetime
 
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.schedule.wall_clock import parse_schedule_time
-from airflow_dynamic_tables.core.tables.partitions import parse_spec, split_partitions
+from airflow_dynamic_tables.core.partitions import parse_spec, split_partitions
+from airflow_dynamic_tables.core.schedule import Freshness, parse_schedule_time
 
 
 def schedule_time(text: str) -> datetime:
-    """Parse ``YYYY-MM-DD HH:MM:SS`` or ISO 8601; without an offset the result is naive, for the table's zone to be filled in."""
+    """Parse ``YYYY-MM-DD HH:MM:SS`` or ISO 8601; without an offset the result is naive and gets the table's time zone."""
     try:
         return parse_schedule_time(text)
     except ValueError as error:
@@ -30,7 +29,7 @@ def partition(text: str) -> dict[str, str]:
 
 
 def partitions(text: str) -> str:
-    """Check partitions and ranges of them, as far as that goes without a table."""
+    """Check partitions and ranges of them, as far as possible without a table."""
     try:
         split_partitions(text)
     except ValueError as error:
@@ -39,7 +38,7 @@ def partitions(text: str) -> str:
 
 
 def key_value(text: str) -> tuple[str, str]:
-    """Parse ``key=value``; the value may be empty and may hold ``=``."""
+    """Parse ``key=value``; the value may be empty and may contain ``=``."""
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise ArgumentTypeError(f"{text!r} is no property; write key=value")
@@ -47,28 +46,28 @@ def key_value(text: str) -> tuple[str, str]:
 
 
 def positive(text: str) -> int:
-    """Parse a whole number above zero."""
+    """Parse a positive integer."""
     if not text.isdecimal() or int(text) == 0:
         raise ArgumentTypeError(f"{text!r} is no whole number above zero")
     return int(text)
 
 
 def port(text: str) -> int:
-    """Parse the number of a TCP port; 0 is any that is free."""
+    """Parse the number of a TCP port; 0 is any free port."""
     if not text.isdecimal() or int(text) > 65_535:
         raise ArgumentTypeError(f"{text!r} is no port; write a whole number up to 65535")
     return int(text)
 
 
 def token(text: str) -> str:
-    """Check the token of a refresh: a word that finds it in the history, and names its stage."""
+    """Check the token of a refresh: it identifies the refresh in the history, and names its stage."""
     if not re.fullmatch(r"[\w-]{1,64}", text, re.ASCII):
         raise ArgumentTypeError(f"{text!r} is no token; write up to 64 letters, digits and dashes, or leave it out")
     return text
 
 
 def idle_time(text: str) -> int | None:
-    """Parse a length of time such as ``15 minutes`` to seconds, ``never`` to ``None``."""
+    """Parse a duration such as ``15 minutes`` to seconds, ``never`` to ``None``."""
     if text.strip().lower() == "never":
         return None
     try:
@@ -85,9 +84,9 @@ def local_master(text: str) -> str:
 
 
 def calling(function: str) -> type[argparse.Action]:
-    """The action of an option that has another function called than its command's.
+    """Return the action of an option that replaces the function of its command.
 
-    :param function: dotted path, as that of a :class:`~airflow_dynamic_tables.cli.arguments.Command`.
+    :param function: dotted path, like that of a :class:`~airflow_dynamic_tables.cli.arguments.Command`.
     """
 
     class Calling(argparse.Action):

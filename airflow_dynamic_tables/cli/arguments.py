@@ -1,4 +1,4 @@
-"""What a command of the table is made of, and the arguments that several commands have."""
+"""Building blocks of the command table, and arguments shared by several commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command; ``function`` is the dotted path of what it calls, see :func:`~airflow_dynamic_tables.cli.running.execute`.
+    """A command; ``function`` is the dotted path of its function, see :func:`~airflow_dynamic_tables.cli.running.execute`.
 
     ``is_daily`` puts it into the first of the two sections of the help.
     """
@@ -35,7 +35,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class CommandGroup:
-    """Several commands behind one word."""
+    """A command with subcommands."""
 
     name: str
     help: str
@@ -43,7 +43,7 @@ class CommandGroup:
 
 
 def sections(commands: Iterable[Command | CommandGroup]) -> dict[str, list[Command | CommandGroup]]:
-    """The commands as the help lists them, by the titles of its sections."""
+    """Return the commands by section title, as the help lists them."""
     titles: dict[str, list[Command | CommandGroup]] = {"every day": [], "all others": []}
     for command in commands:
         is_daily = isinstance(command, Command) and command.is_daily

@@ -1,4 +1,4 @@
-"""The console script ``dynamic-tables``: argparse, built from the table of commands."""
+"""The console script ``dynamic-tables``: an argparse parser built from the table of commands."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
-    :param argv: without the program's name; default: what the shell passed.
-    :return: 0 fine, 1 the definitions or the state are wrong, 2 usage (argparse exits by itself).
+    :param argv: arguments without the program's name; default: those passed by the shell.
+    :return: 0 on success, 1 if the definitions or the state are wrong; argparse exits with 2 on a usage error.
     """
     arguments = parser().parse_args(argv)
     _log_to_stderr(debug=arguments.debug)
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+    """Return the parser of all commands."""
     root = _Parser(
         prog="dynamic-tables",
         usage="%(prog)s [-h] [--version] COMMAND ...",
@@ -43,13 +43,13 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action=_Version, help="print the version and exit")
     for title, section in sections(COMMANDS).items():
         root.add_argument_group(title, _listed(section))
-    # The sections list the commands: argparse itself knows one section only.
+    # The sections list the commands, because argparse supports one section only.
     _add(root.add_subparsers(metavar="COMMAND", required=True, prog=root.prog, help=argparse.SUPPRESS), COMMANDS)
     return root
 
 
 def _listed(commands: Sequence[Command | CommandGroup]) -> str:
-    """A line for each command, or several where the terminal is narrow."""
+    """Return a line for each command, or several lines on a narrow terminal."""
     names = max(len(command.name) for command in COMMANDS)
     return "\n".join(
         textwrap.fill(f"  {command.name:<{names}}  {command.help}", _width() - 2, subsequent_indent=" " * (names + 4))
@@ -58,7 +58,7 @@ def _listed(commands: Sequence[Command | CommandGroup]) -> str:
 
 
 def _width() -> int:
-    """Columns of a line of help, as argparse has it."""
+    """Return the width of a line of help, as argparse computes it."""
     return max(shutil.get_terminal_size().columns - 2, 40)
 
 
@@ -75,7 +75,7 @@ def _add(children: _Children, commands: Sequence[Command | CommandGroup]) -> Non
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says which command, or which of an option's values, was probably meant."""
+    """Suggests the command or option value that was probably meant."""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         known = [] if action.choices is None else [str(choice) for choice in action.choices]
@@ -86,7 +86,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when it is asked for."""
+    """Looks the version up only on demand."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002 - argparse's word
         super().__init__(option_strings, dest, nargs=0, help=help)
@@ -108,25 +108,25 @@ def _log_to_stderr(*, debug: bool) -> None:
 
 
 class _ToStderr(logging.Handler):
-    """Writes records on what is stderr at that time: while a terminal shows progress, they come above it."""
+    """Writes records to the current stderr, so that they appear above the progress that a terminal shows."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """See :meth:`logging.Handler.emit`."""
         try:
             print(self.format(record), file=sys.stderr)
-        except Exception:  # as every handler of logging: a record that cannot be written ends no command
+        except Exception:  # like every logging handler: a record that cannot be written must not end the command
             self.handleError(record)
 
 
 class _Full(logging.Formatter):
-    """Log records with their tracebacks, of other libraries, too."""
+    """Formats log records with their tracebacks, including those of other libraries."""
 
     def format(self, record: logging.LogRecord) -> str:
         return without_secrets(super().format(record))
 
 
 class _OneLine(logging.Formatter):
-    """Log records without their tracebacks."""
+    """Formats log records without their tracebacks."""
 
     def format(self, record: logging.LogRecord) -> str:
         return without_secrets(f"{record.getMessage()} {record.exc_info[1]}" if record.exc_info else record.getMessage())

@@ -18,20 +18,20 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.results import items, plain
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 
 _WIDE = 100_000
-"""Width of a table that goes into a file or pipe: nothing is wrapped or cut."""
+"""Width of a table written to a file or pipe; nothing is wrapped or cut."""
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 """Units of durations and their seconds."""
 
 _BETWEEN = "   "
-"""What stands between two columns."""
+"""Column separator."""
 
 _LONGEST_TEXT = 160
-"""Characters of an error or a reason that a table with a line for each record shows."""
+"""Maximum length of an error or a reason in a table with one line per record."""
 
 _WRITTEN = ("table", "version", "rows", "files", "bytes", "partitions", "data_timestamp", "action", "reason", "seconds")
 """Fields of a refresh, rollback or publication that a table shows."""
@@ -44,7 +44,7 @@ def listing(records: Sequence[Any], form: str, columns: Sequence[str] = ()) -> N
     """Print records of one kind.
 
     :param form: ``table``, ``json`` or ``yaml``.
-    :param columns: fields that the table shows, in that order (default: all); json and yaml hold every field.
+    :param columns: fields that the table shows, in that order (default: all); json and yaml contain every field.
     """
     if form != "table":
         _dump(records, form)
@@ -54,12 +54,12 @@ def listing(records: Sequence[Any], form: str, columns: Sequence[str] = ()) -> N
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print rows under the names of their columns."""
+    """Print rows with a header."""
     cells = [tuple(_cell(value) for value in row) for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
     console = _console()
     if sum(widths) + len(_BETWEEN) * (len(widths) - 1) <= console.width and all(map(str.isprintable, chain(*cells))):
-        # Nothing has to be wrapped. Rich takes more than a millisecond for a row, and a listing may have thousands.
+        # Nothing has to be wrapped. Rich needs more than a millisecond per row, and a listing may have thousands.
         console.print(Text(_padded(columns, widths).rstrip(), style="bold"), soft_wrap=True)
         print("─" * cell_len(_padded(columns, widths)))
         print("\n".join(_padded(row, widths).rstrip() for row in cells))
@@ -73,12 +73,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """Cells as one line, each as wide as its column."""
+    """Return cells as one line, each padded to the width of its column."""
     return _BETWEEN.join(cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
 
 
 def record(value: Any, form: str) -> None:
-    """Print one value: as a table, one line for each field."""
+    """Print one value; as a table, one line per field."""
     if form != "table":
         _dump(value, form)
         return
@@ -91,23 +91,23 @@ def record(value: Any, form: str) -> None:
 
 
 def written(done: Any, form: str) -> None:
-    """Print the line of the history of a write, as a table its most important fields; a version when there is no such line."""
+    """Print the history record of a write, as a table with its most important fields; without a record, the version."""
     fields = items(done)
     record({name: fields[name] for name in _WRITTEN} if form == "table" and "action" in fields else done, form)
 
 
 def shortened(text: str | None) -> str | None:
-    """A sentence for a cell of a table; json and yaml hold all of it."""
+    """Shorten a sentence for a table cell; json and yaml contain all of it."""
     return text if text is None or len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things: ``1 table``, ``2 tables``."""
+    """Format a count with its noun: ``1 table``, ``2 tables``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def summed(counts: Mapping[str, int]) -> str:
-    """How many there are of each kind: ``2 registered, 1 unchanged``."""
+    """Format counts by kind: ``2 registered, 1 unchanged``."""
     return ", ".join(f"{number:,} {words}" for words, number in counts.items()) or "none"
 
 
@@ -119,7 +119,7 @@ def _dump(value: Any, form: str) -> None:
 
 
 def _cell(value: Any) -> str:
-    """A value as a person reads it."""
+    """Format a value for a terminal."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -143,7 +143,7 @@ def _cell(value: Any) -> str:
 
 
 def _duration(value: timedelta) -> str:
-    """A duration in its two largest units: ``3 d 4 h``, ``15 min``, ``-2 h``."""
+    """Format a duration in its two largest units: ``3 d 4 h``, ``15 min``, ``-2 h``."""
     left = abs(int(value.total_seconds()))
     parts: list[str] = []
     for unit, seconds in _UNITS:
@@ -164,5 +164,5 @@ def _console() -> Console:
 def _print(printed: Table, console: Console) -> None:
     with console.capture() as capture:
         console.print(printed)
-    # A table is as wide as its longest line; the blanks that fill the others up are of no use.
+    # A table is as wide as its longest line; the trailing padding of the other lines is removed.
     print("\n".join(line.rstrip() for line in capture.get().splitlines()))

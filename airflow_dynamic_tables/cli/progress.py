@@ -1,4 +1,4 @@
-"""What a command is doing, on one line of the terminal while it does it."""
+"""Progress of a command on one line of the terminal."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _RUNNING = re.compile(r"Spark application \S+ of ")
 
 
 class Progress:
-    """Shows the step that runs, with a spinner, and removes it when the step is over.
+    """Shows the current step with a spinner, and removes it when the step is over.
 
-    Nothing is shown unless stderr is a terminal: logs and pipes get results and errors only.
+    Nothing is shown unless stderr is a terminal, so logs and pipes contain results and errors only.
 
-    :param is_shown: ``False``: nothing is shown on a terminal either.
+    :param is_shown: ``False`` disables it on a terminal, too.
     """
 
     def __init__(self, *, is_shown: bool) -> None:
@@ -33,7 +33,7 @@ class Progress:
 
     @contextmanager
     def step(self, text: str) -> Iterator[None]:
-        """Show what the body does, in place of the step around it. The body prints nothing on stdout."""
+        """Show a step during the body, in place of the enclosing one. The body must not print to stdout."""
         self._steps.append(text)
         self._show()
         try:
@@ -43,13 +43,13 @@ class Progress:
             self._show()
 
     def say(self, text: str) -> None:
-        """Show another text for the step that runs, if one does."""
+        """Replace the text of the current step, if there is one."""
         if self._steps:
             self._steps[-1] = text
             self._show()
 
     def each(self, items: Iterable[_T], text: str) -> Iterator[_T]:
-        """The items, with a step while one is made."""
+        """Iterate over the items, showing a step while the next item is computed."""
         iterator = iter(items)
         while True:
             with self.step(text):
@@ -60,7 +60,7 @@ class Progress:
             yield item
 
     def spark(self, line: str) -> None:
-        """Take a line that a runner heard from Spark or the job, and show how far they are."""
+        """Update the progress by an output line of Spark or the job."""
         if tasks := _TASKS.fullmatch(line):
             self.say(f"Spark runs the query, {tasks[1]} tasks are done")
         elif _RUNNING.match(line):
@@ -74,7 +74,7 @@ class Progress:
                 self._live.stop()
                 self._live = None
             return
-        from rich.spinner import Spinner  # only here: most commands of a program or a pipe print without it
+        from rich.spinner import Spinner  # imported here, because most commands of programs and pipes never show progress
 
         spinner = Spinner("dots", f"{self._steps[-1]} …")
         if self._live is None:
@@ -85,7 +85,7 @@ class Progress:
 
 
 def _live(spinner: object) -> Live:
-    """A line on stderr that removes itself. What is printed on stderr meanwhile comes above it; stdout is not touched."""
+    """Return a transient line on stderr. Other output on stderr appears above it; stdout is not touched."""
     from rich.console import Console
     from rich.live import Live
 
@@ -94,13 +94,13 @@ def _live(spinner: object) -> Live:
 
 
 def progress_of(arguments: Namespace) -> Progress:
-    """The progress of the command that the arguments are of; one that shows nothing where no command runs."""
+    """Return the progress of the running command, or a hidden one if no command is running."""
     progress: Progress | None = getattr(arguments, "progress", None)
     return progress or Progress(is_shown=False)
 
 
 def lines_of_spark(arguments: Namespace) -> Callable[[str], None]:
-    """What takes the lines of a runner: with ``--debug`` they are printed, else they move the progress on."""
+    """Return the consumer of a runner's output lines: with ``--debug`` they are printed, otherwise they update the progress."""
     if getattr(arguments, "debug", False):
         return lambda line: print(line, file=sys.stderr)
     return progress_of(arguments).spark

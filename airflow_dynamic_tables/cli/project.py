@@ -1,4 +1,4 @@
-"""What a command works on: the definitions, and the tables that were named."""
+"""The input of a command: the definitions, and the named tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule import Freshness
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.services import project
 from airflow_dynamic_tables.services.names import named_identifier, named_table
@@ -19,28 +19,28 @@ from airflow_dynamic_tables.services.refresh.requests import in_time_zone, lates
 
 
 def find_definitions(arguments: Namespace) -> Path | None:
-    """Where the definitions are: ``--definitions``, ``$DYNAMIC_TABLES_DEFINITIONS``, ``./dags/definitions``, Airflow's."""
+    """Return the definitions folder: ``--definitions``, ``$DYNAMIC_TABLES_DEFINITIONS``, ``./dags/definitions``, or Airflow's."""
     return project.find_definitions(arguments.definitions)
 
 
 def project_of(arguments: Namespace, *, may_be_new: bool = False) -> Project:
-    """The project that a command works on.
+    """Return the project that a command works on.
 
-    The freshness threshold is Airflow's, when Airflow runs the command, which then brings ``installed_threshold``.
+    If Airflow runs the command, it sets ``installed_threshold``, and Airflow's freshness threshold applies.
 
     :param may_be_new: see :func:`~airflow_dynamic_tables.services.project.open_project`.
-    :raises ConfigurationError: when there are no definitions.
+    :raises ConfigurationError: if there are no definitions.
     """
     installed: Callable[[], Freshness] | None = getattr(arguments, "installed_threshold", None)
-    catalogs = getattr(arguments, "catalogs", None)  # not every command needs the catalogs themselves
+    catalogs = getattr(arguments, "catalogs", None)  # only some commands need the catalogs themselves
     threshold = installed() if installed else None
     return project.open_project(arguments.definitions, catalogs, threshold, may_be_new=may_be_new)
 
 
 def definitions(arguments: Namespace) -> tuple[Definitions, bool]:
-    """All tables without a mistake, and whether that is every table; mistakes are printed on stderr.
+    """Return all tables without mistakes, and whether these are all tables; mistakes are printed on stderr.
 
-    One broken definition must not keep anybody from looking after the other tables.
+    A broken definition must not block commands on the other tables.
     """
     with progress_of(arguments).step("Reading the definitions"):
         defined, mistakes = project_of(arguments).load()
@@ -50,12 +50,12 @@ def definitions(arguments: Namespace) -> tuple[Definitions, bool]:
 
 
 def defined_names(arguments: Namespace) -> list[str]:
-    """The full names of all tables without a mistake; none where there are no definitions."""
+    """Return the full names of all tables without mistakes; empty if there are no definitions."""
     return [] if find_definitions(arguments) is None else [str(name) for name in project_of(arguments).load()[0].tables]
 
 
 def definitions_if_any(arguments: Namespace) -> tuple[Definitions, bool]:
-    """As :func:`definitions`, without printing mistakes; without definitions nothing is defined, and that is not all."""
+    """Same as :func:`definitions`, without printing mistakes; without definitions, the result is empty and incomplete."""
     if find_definitions(arguments) is None:
         return Definitions(), False
     defined, mistakes = project_of(arguments).load()
@@ -63,21 +63,21 @@ def definitions_if_any(arguments: Namespace) -> tuple[Definitions, bool]:
 
 
 def is_defined(arguments: Namespace, name: TableIdentifier) -> bool | None:
-    """Whether the definitions have a table; ``None`` when it is not known: there are none here, or some have mistakes."""
+    """Return whether the definitions contain a table; ``None`` if unknown, because there are none or some have mistakes."""
     defined, is_complete = definitions_if_any(arguments)
     return name in defined.tables or (False if is_complete else None)
 
 
 def named_tables(defined: Definitions, names: Sequence[str]) -> list[DynamicTable]:
-    """The tables of those names, or all of them, parents before children, when there are none."""
+    """Return the named tables, or all tables if no names are given, parents before children."""
     return [named_table(defined, name) for name in names] if names else defined.topological()
 
 
 def identifier(arguments: Namespace, name: str) -> TableIdentifier:
-    """The full name of a table; one in three parts need not be defined (any more)."""
+    """Return the full name of a table; a name in three parts does not have to be defined (any more)."""
     return named_identifier(name, lambda: definitions(arguments)[0])
 
 
 def schedule_time(table: DynamicTable, asked: datetime | None, now: datetime) -> datetime:
-    """The schedule time to work for: as asked; else the table's latest tick."""
+    """Return the requested schedule time, or else the table's latest tick."""
     return in_time_zone(asked, table) if asked is not None else latest_schedule_time(table, now)

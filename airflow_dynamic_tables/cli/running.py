@@ -1,4 +1,4 @@
-"""Running a command of the table: loads its function, turns errors into one line and an exit code."""
+"""Running a command: load its function, and turn errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def execute(function: str, arguments: Namespace) -> int:
     """Call a command's function.
 
     :param function: dotted path, from :class:`~airflow_dynamic_tables.cli.command_table.Command`.
-    :return: 0 when all is well, 1 when the definitions or the state are wrong, 130 after Ctrl-C.
+    :return: 0 on success, 1 if the definitions or the state are wrong, 130 after Ctrl-C.
     """
     try:
         arguments.progress = Progress(is_shown=getattr(arguments, "output", "table") == "table")
@@ -33,7 +33,7 @@ def execute(function: str, arguments: Namespace) -> int:
         print("Interrupted.", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader (head, less) went away. Python flushes stdout again at exit, which must not fail a second time.
+        # The reader (head, less) exited. Python flushes stdout again at exit, which must not fail a second time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except DynamicTableError as error:
@@ -45,7 +45,7 @@ def execute(function: str, arguments: Namespace) -> int:
 
 
 def message(error: Exception) -> str:
-    """An error as one line; the mistakes of definitions as one line each."""
+    """Return an error as one line; mistakes of definitions as one line each."""
     text = without_secrets(str(error))
     return text if isinstance(error, DefinitionError) else " ".join(text.split())
 

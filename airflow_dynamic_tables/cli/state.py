@@ -1,4 +1,4 @@
-"""The state a command works on: ledger and catalogs, from options and from where the installation keeps it."""
+"""The state of a command: ledger and catalogs, from options or from the installation's settings."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 @contextmanager
 def workspace_of(arguments: Namespace, doing: str = "Asking catalogs and ledger") -> Iterator[Workspace]:
-    """Ledger and catalogs for the body, which prints nothing on stdout.
+    """Open ledger and catalogs for the body, which must not print to stdout.
 
-    :param doing: what a terminal shows meanwhile.
+    :param doing: text of the step shown on a terminal.
     """
     with progress_of(arguments).step(doing), quiet_workspace_of(arguments) as workspace:
         try:
@@ -34,10 +34,10 @@ def workspace_of(arguments: Namespace, doing: str = "Asking catalogs and ledger"
 
 
 def _meant(arguments: Namespace, workspace: Workspace) -> str:
-    """Which table was meant, where a full name is nearly that of one that is defined or in the same database."""
+    """Suggest a table, if a full name is similar to that of a defined table or of one in the same database."""
     name = getattr(arguments, "table", None)
     if not isinstance(name, str) or name.count(".") != 2:
-        return ""  # a shorter name is looked up in the definitions, which know what was meant
+        return ""  # a shorter name is looked up in the definitions, which make the suggestion
     known = set(defined_names(arguments))
     catalog, database, _ = name.split(".")
     with suppress(DynamicTableError):
@@ -47,9 +47,9 @@ def _meant(arguments: Namespace, workspace: Workspace) -> str:
 
 
 def quiet_workspace_of(arguments: Namespace) -> Workspace:
-    """Ledger and catalogs, to be used as a context manager, for what prints or asks meanwhile.
+    """Open ledger and catalogs as a context manager, for a body that prints or prompts.
 
-    When Airflow runs the command, that brings ``installed_schedulers``, which know this Airflow without a connection.
+    If Airflow runs the command, it sets ``installed_schedulers``, which reach this Airflow without a connection.
     """
     workspace = open_workspace(settings_of(arguments))
     schedulers: Callable[[str, Connections], WorkflowScheduler] | None = getattr(arguments, "installed_schedulers", None)
@@ -57,10 +57,10 @@ def quiet_workspace_of(arguments: Namespace) -> Workspace:
 
 
 def settings_of(arguments: Namespace) -> Settings:
-    """Where the state lives: an option wins over what the installation says.
+    """Return the location of the state: options override the installation's settings.
 
-    The installation is Airflow's connection when Airflow runs the command, which then brings ``installed_settings``: settings,
-    given the catalogs file of the definitions. Else it is the environment.
+    If Airflow runs the command, the settings come from its connection: it sets ``installed_settings``, a function that takes the
+    catalogs file of the definitions. Otherwise they come from the environment.
     """
     definitions = find_definitions(arguments) or new_definitions(arguments.definitions)
     installed: Callable[[Path | None], Settings] = getattr(arguments, "installed_settings", _settings_of_the_environment)

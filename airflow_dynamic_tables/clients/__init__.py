@@ -1,1 +1,1 @@
-"""One client for each outside system, and the stores by which catalogs offer them. They know no catalog and no commit."""
+"""Clients of external systems, and the stores that catalogs pass to formats; clients depend on neither catalogs nor commits."""

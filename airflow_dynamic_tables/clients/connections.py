@@ -1,4 +1,4 @@
-"""How to reach a server: what an Airflow connection holds, as a value that needs no Airflow."""
+"""Airflow connections as values that do not require Airflow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_dynamic_tables.exceptions import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Host, login and the rest; ``schema`` is the database, ``extra`` holds what has no field of its own."""
+    """A connection; ``schema`` is the database, ``extra`` holds everything without a field of its own."""
 
     host: str | None = None
     port: int | None = None
@@ -22,7 +22,7 @@ class Connection:
     extra: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def url(self, scheme: str) -> str:
-        """As a URL, e.g. ``postgresql://me:secret@host:5432/db``."""
+        """The connection as a URL, e.g. ``postgresql://me:secret@host:5432/db``."""
         user = ":".join(quote(part, safe="") for part in (self.login, self.password) if part)
         host = f"[{self.host}]" if self.host and ":" in self.host else self.host or ""
         port = f":{self.port}" if self.port else ""
@@ -30,11 +30,11 @@ class Connection:
 
 
 Connections = Callable[[str], Connection]
-"""Finds a connection by its id; raises ConfigurationError when there is none."""
+"""Function that finds a connection by its id; raises ConfigurationError when it does not exist."""
 
 
 def environment_connections(environ: Mapping[str, str]) -> Connections:
-    """Connections as Airflow reads them from ``AIRFLOW_CONN_<ID>``: a URI or JSON. The only ones without an Airflow."""
+    """Connections from Airflow's variables ``AIRFLOW_CONN_<ID>``: a URI or JSON. The only ones available without Airflow."""
 
     def find(conn_id: str) -> Connection:
         name = f"AIRFLOW_CONN_{conn_id.upper()}"
@@ -47,7 +47,7 @@ def environment_connections(environ: Mapping[str, str]) -> Connections:
         try:
             return _from_json(text) if text.lstrip().startswith("{") else _from_uri(text)
         except (ValueError, TypeError):
-            # Without its cause, whose text may hold the password.
+            # Without the cause, whose message may contain the password.
             raise ConfigurationError(f"{name} is neither a URI nor JSON as Airflow writes connections.") from None
 
     return find

@@ -1,4 +1,4 @@
-"""Deleting files: only below the folder that the caller names, whatever their names, and never through a link."""
+"""Deletion of files, restricted to a folder given by the caller; links are never followed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_dynamic_tables.exceptions import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """How many files were deleted, and their size in bytes."""
+    """The number of deleted files, and their size in bytes."""
 
     files: int = 0
     bytes: int = 0
@@ -24,10 +24,10 @@ class Deleted:
 
 @as_os_errors()
 def delete_folder(root: str, uri: str) -> None:
-    """Delete a folder with everything below it; a missing one is fine. A link in it is deleted, what it leads to is not.
+    """Delete a folder recursively; a missing one is ignored. Links in it are deleted, their targets are not.
 
-    :param root: the folder that it must lie in.
-    :raises ConfigurationError: when it does not.
+    :param root: the folder that must contain it.
+    :raises ConfigurationError: when it is not in that folder.
     """
     system, path = file_system(uri)
     _Inside(root).check(path)
@@ -37,12 +37,12 @@ def delete_folder(root: str, uri: str) -> None:
 
 @as_os_errors()
 def delete_entries(root: str, entries: Iterable[Entry]) -> Deleted:
-    """Delete files below a folder, and folders that are empty then; those that are gone already are fine.
+    """Delete files below a folder, and folders that become empty; missing ones are ignored.
 
-    Links stay: what is behind one may be needed, and it belongs to whoever put it there.
+    Links are kept, because their targets may be needed and belong to the link's creator.
 
-    :return: how many files, and their bytes.
-    :raises ConfigurationError: when one does not lie below it; nothing is deleted then.
+    :return: the number of files, and their size in bytes.
+    :raises ConfigurationError: when an entry is not below the folder; nothing is deleted.
     """
     system, _ = file_system(root)
     own = [entry for entry in entries if not entry.is_link]
@@ -65,9 +65,9 @@ def delete_entries(root: str, entries: Iterable[Entry]) -> Deleted:
 
 @as_os_errors()
 def delete_files(root: str, uris: Iterable[str]) -> None:
-    """Delete files below a folder, and the folders in it that are empty then; missing ones are fine.
+    """Delete files below a folder, and subfolders that become empty; missing ones are ignored.
 
-    :raises ConfigurationError: when one does not lie below it.
+    :raises ConfigurationError: when a file is not below the folder.
     """
     inside = _Inside(root)
     for uri in uris:
@@ -75,13 +75,13 @@ def delete_files(root: str, uris: Iterable[str]) -> None:
         inside.check(path)
         with suppress(FileNotFoundError):
             system.rm_file(path)
-        with suppress(OSError):  # not empty, or no folder at all in an object store
+        with suppress(OSError):  # not empty, or an object store without folders
             while len(path := path.rpartition("/")[0]) > len(inside.path):
                 system.rmdir(path)
 
 
 class _Inside:
-    """Whether paths lie below a folder, by their names and, where there are links, in truth."""
+    """Checks that paths are below a folder, both by name and after resolving links."""
 
     def __init__(self, root: str) -> None:
         self.path = plain_path(root)
@@ -90,9 +90,9 @@ class _Inside:
         self._known: set[str] = set()
 
     def check(self, path: str) -> None:
-        """Refuse a path that lies elsewhere.
+        """Reject a path outside the folder.
 
-        :raises ConfigurationError: when it does.
+        :raises ConfigurationError: when it is outside.
         """
         path = path.rstrip("/")
         below = path.removeprefix(f"{self.path}/")

@@ -1,39 +1,122 @@
-"""Small files and listings on any file system that fsspec reaches."""
+"""File access by fsspec, with errors for folders that cannot be listed: fsspec's own walk treats those as empty."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import posixpath
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeAlias
 
 import fsspec
 
-from airflow_dynamic_tables.clients.listings import data_files, everything, found, info_of
 from airflow_dynamic_tables.clients.object_stores import EXTRAS, as_os_errors, is_object_store
-from airflow_dynamic_tables.core.tables.data_files import is_hidden
+from airflow_dynamic_tables.core.schema import is_hidden
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, MissingExtraError
 
+FileSystem: TypeAlias = Any
+"""A file system of fsspec, which is untyped."""
+
+
+def data_files(system: FileSystem, path: str) -> dict[str, Mapping[str, Any]]:
+    """Files below a folder, or the file itself; hidden folders are skipped, because others may delete them at any time."""
+    root = path.rstrip("/")
+    files: dict[str, Mapping[str, Any]] = {}
+    folders = [path] if info_of(system, path) is not None else []
+    while folders:
+        folder = folders.pop()
+        with _listing(folder):
+            infos = system.ls(folder, detail=True)
+        for info in infos:
+            name = info["name"]
+            if not _is_folder(system, info):
+                files[name] = info
+            elif not is_hidden(name[len(root) :]):
+                folders.append(name)
+    return files
+
+
+def everything(system: FileSystem, path: str) -> dict[str, Mapping[str, Any]]:
+    """Files and folders below a folder; entries that are deleted concurrently may be missing."""
+    entries: dict[str, Mapping[str, Any]] = {}
+    folders = [path]
+    while folders:
+        folder = folders.pop()
+        with _listing(folder), suppress(FileNotFoundError, NotADirectoryError):
+            for info in system.ls(folder, detail=True):
+                entries[info["name"]] = info
+                if info["type"] == "directory":
+                    folders.append(info["name"])
+    return entries
+
+
+def found(system: FileSystem, path: str, withdirs: bool = False) -> dict[str, Mapping[str, Any]]:
+    """List an object store, as :func:`data_files` or :func:`everything`: a call lists a thousand objects, and there are no
+    folders.
+    """
+    with _listing(path):
+        infos: dict[str, Mapping[str, Any]] = system.find(path, withdirs=withdirs, detail=True)
+        return infos
+
+
+def info_of(system: FileSystem, path: str) -> Mapping[str, Any] | None:
+    """fsspec's info of a file or folder, ``None`` when it does not exist; all other errors are raised."""
+    with _listing(path):
+        try:
+            info: Mapping[str, Any] = system.info(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+    return info
+
+
+def _is_folder(system: FileSystem, info: Mapping[str, Any]) -> bool:
+    """Return whether an entry is a folder or a link to one; only a local disk has links.
+
+    :raises CatalogUnavailableError: when the link leads to a folder that contains it, which would never end.
+    """
+    if not info.get("islink"):
+        return bool(info["type"] == "directory")
+    name = info["name"]
+    target = os.path.realpath(name)
+    with _listing(name):
+        if any(os.path.realpath(parent) == target for parent in PurePosixPath(name).parents):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
+    return bool(system.isdir(name))
+
+
+@contextmanager
+def _listing(folder: str) -> Iterator[None]:
+    """Convert the errors of listing a folder to one that names it."""
+    try:
+        with as_os_errors():
+            yield
+    except OSError as error:
+        raise CatalogUnavailableError(f"{folder} cannot be listed: {error.strerror or error}.") from error
+
+
 _TIMES = ("mtime", "LastModified", "last_modified", "updated")
-"""Where fsspec's file systems say when a file was changed last."""
+"""Keys of fsspec's info that hold the time of the last change."""
 
 _TAGS = ("ETag", "etag")
-"""Where they say what tells the content of a file from any other."""
+"""Keys that hold an identifier of the content."""
 
 _CREATED = "created"
-"""Where a local disk says when a file, or what is said of it, was changed last: nobody can set that time back."""
+"""Key that holds the time when a local file or its metadata last changed, which cannot be set back."""
 
 SETTLED = timedelta(seconds=2)
-"""The coarsest clock that stamps files: what was changed since then may change again and look the same."""
+"""The coarsest resolution of file timestamps: a file changed within it may change again without a visible difference."""
 
 _BEHIND = timedelta(minutes=5)
-"""How far the clock of a file server may be behind ours. Where it stamps whole seconds, what was changed so long ago by our clock
-may have been changed in this second of its."""
+"""The maximum lag of a file server's clock.
+
+With timestamps in whole seconds, a file that changed that long ago by the local clock may have changed within the server's
+current second.
+"""
 
 
 @as_os_errors()
@@ -47,9 +130,9 @@ def read_text(uri: str) -> str:
 
 
 def write_text(uri: str, text: str, *, private: bool = False) -> None:
-    """Write a small file, making its folders.
+    """Write a small file, creating its folders.
 
-    :param private: a new file is for its owner only, where files have owners.
+    :param private: a new file is readable by its owner only, where files have owners.
     :raises CatalogUnavailableError: when it cannot be written.
     """
     system, path = file_system(uri)
@@ -71,9 +154,9 @@ def _write_private(path: str, text: str) -> None:
 
 
 def make_private_folders(uri: str, first: str) -> None:
-    """Make a folder, and those on the way to it from ``first`` on, for their owner only, where files have owners.
+    """Create a folder and its parents from ``first`` on, accessible by their owner only, where files have owners.
 
-    :raises CatalogUnavailableError: when they cannot be made.
+    :raises CatalogUnavailableError: when they cannot be created.
     """
     system, path = file_system(uri)
     if "file" not in system.protocol:
@@ -88,25 +171,25 @@ def make_private_folders(uri: str, first: str) -> None:
 
 
 def open_file(uri: str) -> Any:
-    """Open a file for reading bytes, from any place in it.
+    """Open a file for random-access reading of bytes.
 
-    :raises FileNotFoundError: when it is not there.
+    :raises FileNotFoundError: when it does not exist.
     """
     system, path = file_system(uri)
     return system.open(path, "rb")
 
 
 def create_file(uri: str) -> Any:
-    """Open a new file for writing bytes, making its folders."""
+    """Open a new file for writing bytes, creating its folders."""
     system, path = file_system(uri)
     system.makedirs(path.rpartition("/")[0], exist_ok=True)
     return system.open(path, "wb")
 
 
 def exists(uri: str) -> bool:
-    """Whether there is such a file or folder.
+    """Return whether a file or folder exists.
 
-    :raises CatalogUnavailableError: when nobody can tell, for want of a permission or of an answer.
+    :raises CatalogUnavailableError: when that cannot be determined, because of missing permissions or no response.
     """
     system, path = file_system(uri)
     system.invalidate_cache()
@@ -115,9 +198,9 @@ def exists(uri: str) -> bool:
 
 @as_os_errors()
 def create_text(uri: str, text: str) -> None:
-    """Write a small file that nobody has written yet, making its folders; when there is no room for it, there is no file.
+    """Write a small file that does not exist yet, creating its folders; a failed write leaves no file behind.
 
-    :raises FileExistsError: when somebody has.
+    :raises FileExistsError: when the file exists.
     """
     system, path = file_system(uri)
     system.makedirs(path.rpartition("/")[0], exist_ok=True)
@@ -133,9 +216,9 @@ def create_text(uri: str, text: str) -> None:
 
 
 def keep_names(folder: Path) -> None:
-    """Have the names in a folder of a local disk survive a power cut.
+    """Sync the names in a local folder to disk, so that they survive a power failure.
 
-    :raises OSError: when the disk fails, or cannot do that.
+    :raises OSError: when the disk fails or does not support it.
     """
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -146,7 +229,7 @@ def keep_names(folder: Path) -> None:
 
 @as_os_errors()
 def move_file(uri: str, target: str) -> None:
-    """Give a file another name on the same file system, making its folders; copied where there is no renaming."""
+    """Rename a file within a file system, creating its folders; copied where the store cannot rename."""
     system, path = file_system(uri)
     _, other = file_system(target)
     system.makedirs(other.rpartition("/")[0], exist_ok=True)
@@ -155,9 +238,9 @@ def move_file(uri: str, target: str) -> None:
 
 @as_os_errors()
 def move_folder(uri: str, target: str) -> None:
-    """Give a folder another name on the same file system; a missing one is fine, as after a move that somebody cut short.
+    """Rename a folder within a file system; a missing one is ignored, as after an interrupted move.
 
-    Files of it that were moved before stay where they are. An object store, which has no folders, copies each.
+    Files that were already moved stay where they are. An object store, which has no folders, copies each file.
     """
     system, path = file_system(uri)
     _, other = file_system(target)
@@ -170,13 +253,13 @@ def move_folder(uri: str, target: str) -> None:
     for file in system.find(path):
         system.makedirs(f"{other}{file[len(path) :]}".rpartition("/")[0], exist_ok=True)
         system.mv(file, f"{other}{file[len(path) :]}")
-    with suppress(FileNotFoundError):  # a folder of an object store is gone with its last file
+    with suppress(FileNotFoundError):  # a folder of an object store disappears with its last file
         system.rm(path, recursive=True)
 
 
 @as_os_errors()
 def copy_file(uri: str, target: str) -> None:
-    """Copy a file on the same file system, making its folders; by the store itself where it can."""
+    """Copy a file within a file system, creating its folders; server-side where the store supports it."""
     system, path = file_system(uri)
     _, other = file_system(target)
     system.makedirs(other.rpartition("/")[0], exist_ok=True)
@@ -186,11 +269,11 @@ def copy_file(uri: str, target: str) -> None:
 def list_files(uri: str) -> dict[str, Mapping[str, Any]]:
     """Data files below a folder: full URI to fsspec's info (``size``, and a time or tag of the last change).
 
-    Names that begin with a dot or an underscore, or lie in such a folder, are not data (Spark's rule). A link to a folder is a
-    folder.
+    Names that begin with a dot or an underscore, or are in such a folder, are not data (Spark's rule). A link to a folder counts
+    as a folder.
 
-    :raises FileNotFoundError: when there is no such file or folder.
-    :raises CatalogUnavailableError: when it, or a folder below it, cannot be listed; names the folder.
+    :raises FileNotFoundError: when the file or folder does not exist.
+    :raises CatalogUnavailableError: names a folder that cannot be listed.
     """
     system, path = file_system(uri)
     system.invalidate_cache()
@@ -207,7 +290,7 @@ def list_files(uri: str) -> dict[str, Mapping[str, Any]]:
 
 
 def fingerprint(files: Mapping[str, Mapping[str, object]]) -> str:
-    """Identity of a set of files: every name, size and time or tag of the last change."""
+    """Identity of a set of files: a digest of every name, size, and time or tag of the last change."""
     digest = hashlib.sha256()
     for name, info in files.items():
         changed = _tag(info) or next((info[key] for key in _TIMES if key in info), "")
@@ -217,11 +300,11 @@ def fingerprint(files: Mapping[str, Mapping[str, object]]) -> str:
 
 
 def is_settled(info: Mapping[str, object], seen_at: datetime) -> bool:
-    """Whether a later change of a file would show in its :func:`fingerprint`, as git asks it of files beside its index.
+    """Return whether a later change of a file would alter its :func:`fingerprint`, as git checks files against its index.
 
-    Of a link only the size of what it leads to is known. Fractions of a second tell two changes apart, whatever clock is off.
+    Of a link, only the size of its target is known. Timestamps with fractions of a second distinguish changes despite clock skew.
 
-    :param seen_at: a time, timezone-aware, before the file was looked at.
+    :param seen_at: a timezone-aware time before the file was examined.
     """
     if _tag(info):
         return True
@@ -239,7 +322,7 @@ def _tag(info: Mapping[str, object]) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file, folder or link: its path within the file system, when it changed last if that is known, and its size in bytes."""
+    """A file, folder or link: its path within the file system, the time of its last change if known, and its size in bytes."""
 
     path: str
     changed_at: datetime | None
@@ -249,20 +332,20 @@ class Entry:
 
 
 def real_path(uri: str) -> str:
-    """As :func:`plain_path`, without any ``..``, and with every link on the way followed where there are links."""
+    """As :func:`plain_path`, with ``..`` and links resolved."""
     system, path = file_system(uri)
     return os.path.realpath(path) if "file" in system.protocol else posixpath.normpath(path)
 
 
 def plain_path(uri: str) -> str:
-    """The path of a URI within its file system, the same however the URI spells it (``s3://`` or ``s3a://``)."""
+    """The path of a URI within its file system, independent of the URI's spelling (``s3://`` or ``s3a://``)."""
     return file_system(uri)[1].rstrip("/")
 
 
 def list_entries(uri: str) -> list[Entry]:
-    """Everything below a folder, whatever its name; nothing when there is no such folder. Links are not followed.
+    """All entries below a folder; empty when there is no such folder. Links are not followed.
 
-    :raises CatalogUnavailableError: when it, or a folder below it, cannot be listed; names the folder.
+    :raises CatalogUnavailableError: names a folder that cannot be listed.
     """
     system, path = file_system(uri)
     system.invalidate_cache()
@@ -292,7 +375,7 @@ def _changed_at(info: Mapping[str, Any]) -> datetime | None:
 def file_system(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """The file system of a URI, and the path in it.
 
-    :raises ConfigurationError: when there is none for such a URI.
+    :raises ConfigurationError: when no file system handles such a URI.
     :raises MissingExtraError: when its client is not installed.
     """
     try:

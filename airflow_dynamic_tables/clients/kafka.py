@@ -1,4 +1,4 @@
-"""A Kafka cluster: what an Airflow connection of type ``kafka`` says of it, as options of Spark's connector."""
+"""Conversion of an Airflow connection of type ``kafka`` to options of Spark's Kafka connector."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AUTHORITY = "ssl.ca.location"
 _KNOWN = (SERVERS, _PROTOCOL, *_MECHANISMS, _USER, _SECRET, _AUTHORITY)
 
 _OF_ACCESS = ("security.", "sasl.", "ssl.", "oauth")
-"""How settings begin that decide who may read what; others tune the client that the connection was written for."""
+"""Prefixes of settings for access control; others tune the client for which the connection was written."""
 
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -28,9 +28,9 @@ _LOGIN_MODULES = {
 
 
 def connector_options(conn_id: str, connection: Connection) -> dict[str, str]:
-    """Options of Spark's connector, among them secrets, from a connection whose ``extra`` is the configuration of librdkafka.
+    """Options of Spark's connector, including secrets, from a connection whose ``extra`` is the configuration of librdkafka.
 
-    :raises ConfigurationError: when it has no servers, or says of access what is not known here; quotes no value.
+    :raises ConfigurationError: when it has no servers or an unsupported access setting; the message contains no values.
     """
     said = connection.extra
     if not said.get(SERVERS):
@@ -64,9 +64,9 @@ def _login(conn_id: str, connection: Connection) -> dict[str, str]:
 
 
 def _quoted(conn_id: str, text: str) -> str:
-    """A text as JAAS writes it.
+    """Quote a text for JAAS.
 
-    :raises ConfigurationError: when it cannot.
+    :raises ConfigurationError: when it contains control characters.
     """
     if any(unicodedata.category(character) == "Cc" for character in text):
         raise ConfigurationError(f"Connection {conn_id!r} has a control character in its {_USER} or {_SECRET}.")

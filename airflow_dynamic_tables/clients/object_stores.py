@@ -1,4 +1,4 @@
-"""What is peculiar to object stores: their schemes, and the errors of their clients."""
+"""Object stores: their schemes, and conversion of their clients' errors."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
-"""The extra of this package that brings the client of a scheme."""
+"""The extra of this package with the client of a scheme."""
 
 _CLIENTS = ("aiohttp", "botocore", "gcsfs")
-"""Packages of the clients of object stores, whose errors are no ``OSError``."""
+"""Packages of object store clients, whose errors are not ``OSError``."""
 
 
 @contextmanager
 def as_os_errors() -> Iterator[None]:
-    """Around everything that goes through a client of an object store: also what it raises of its own is an ``OSError``.
+    """Convert errors of object store clients to ``OSError``.
 
-    :raises OSError: when a connection is lost, above all.
+    :raises OSError: in particular when a connection is lost.
     """
     try:
         yield
@@ -27,5 +27,5 @@ def as_os_errors() -> Iterator[None]:
 
 
 def is_object_store(uri: str) -> bool:
-    """Whether it lies in an object store, by its scheme."""
+    """Return whether a URI is in an object store, by its scheme."""
     return uri.partition(":")[0] in EXTRAS

@@ -1,4 +1,4 @@
-"""Processes of this machine as /proc tells of them: a process is its id and when it started, because ids are given again."""
+"""Processes of this machine by /proc, identified by id and start time, because ids are reused."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _ENDED = ("Z", "X")
-"""States of a process that runs no more, and of which only the exit code is left."""
+"""States of an ended process of which only the exit code is left."""
 
 _POLL_SECONDS = 0.05
 
 
 def machine() -> str:
-    """The process ids that this process sees: their namespace and the boot of the machine; empty when /proc does not tell."""
+    """Identity of the process id namespace and the boot of the machine; empty when /proc is not available."""
     try:
         return str(Path("/proc/self/ns/pid").readlink()) + Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -25,7 +25,7 @@ def machine() -> str:
 
 
 def started(pid: int) -> str | None:
-    """Start time of a process in clock ticks since boot, empty when it has ended; ``None`` when /proc does not tell."""
+    """Start time of a process in clock ticks since boot, empty when it has ended; ``None`` when /proc has no entry."""
     try:
         fields = _fields(Path(f"/proc/{pid}/stat").read_text())
     except OSError:
@@ -34,22 +34,22 @@ def started(pid: int) -> str | None:
 
 
 def _fields(stat: str) -> list[str]:
-    """What stands in a stat file behind the name of the program, which may hold anything."""
+    """The fields of a stat file after the program name, which may contain any characters."""
     return stat.rpartition(")")[2].split()
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process, and never another one that got its id later."""
+    """One process, never confused with a later one of the same id."""
 
     pid: int
     started: str
 
     @classmethod
     def in_stat(cls, stat: str) -> Process:
-        """The process of a line of ``/proc/PID/stat``.
+        """Parse the process of a line of ``/proc/PID/stat``.
 
-        :raises ValueError: when it is no such line.
+        :raises ValueError: when the line is malformed.
         """
         try:
             return cls(int(stat.split(maxsplit=1)[0]), _fields(stat)[19])
@@ -58,22 +58,22 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs, or is stopped and could go on."""
+        """Return whether it still exists, running or suspended."""
         return started(self.pid) == self.started
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal; nothing happens when it is gone."""
+        """Send a signal; ignored when the process has ended."""
         with suppress(ProcessLookupError):
             handle = os.pidfd_open(self.pid)
             try:
-                # The handle was there before the look: it is of the process that was looked at.
+                # The handle was opened before the check, so it refers to the checked process.
                 if self.is_alive:
                     signal.pidfd_send_signal(handle, number)
             finally:
                 os.close(handle)
 
     def session(self) -> tuple[Process, ...]:
-        """Everything that runs in its session: itself and all that it started, but for what made a session of its own."""
+        """All running processes of its session: itself and its descendants, except those with a session of their own."""
         alive = {}
         for file in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):
@@ -85,9 +85,10 @@ class Process:
 
 
 def wait_until_gone(processes: Iterable[Process], seconds: float) -> bool:
-    """Wait for the end of processes, at most so long.
+    """Wait for the end of processes.
 
-    :return: whether all are gone.
+    :param seconds: the timeout.
+    :return: whether all have ended.
     """
     deadline = time.monotonic() + seconds
     left = list(processes)

@@ -1,4 +1,4 @@
-"""Spark's own parser and analyzer, in a Java process that is started when it is first asked. It runs nothing."""
+"""Spark's own parser and analyzer in a Java process, which is started on first use and executes no queries."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from typing import Any
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
 _ANSWER_SECONDS = 60
-"""How long the parser may take for one query, and Java to end."""
+"""Timeout in seconds for parsing a query, and for ending Java."""
 
 _JAVA_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx1g"]
-"""Started fast and kept small: it lives for one command."""
+"""Options for a fast start and a small footprint, because the process serves a single command."""
 
 _MESSAGE = re.compile(
     r"\s*(?P<text>.*?)\.?(?: SQLSTATE: \w+)?\s*(?:\(line \d+, pos \d+\)|; line \d+ pos \d+)?\s*(?:\n\n?== SQL|;\n|\Z)", re.DOTALL
@@ -30,24 +30,24 @@ _MESSAGE = re.compile(
 _CATALYST = "org.apache.spark.sql.catalyst"
 
 _UNTOLD = re.compile(r"^\[TABLE_OR_VIEW_NOT_FOUND\]|semistructuredextract\(")
-"""What the analyzer says of queries that a session understands: paths into variants, tables in some subqueries of pipes."""
+"""Analyzer errors of queries that a session accepts: paths into variants, tables in some subqueries of pipes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why Spark cannot parse or analyze a text, and where, unless Spark does not say; line and column count from 0."""
+    """Spark's reason for rejecting a text, and its position if known; line and column count from 0."""
 
     message: str
     place: tuple[int, int] | None
 
 
 class SparkParser:
-    """Answers what Spark says of a query without a session; a context manager that ends the Java process.
+    """Parses and analyzes queries without a session; a context manager that ends the Java process.
 
-    ``failure`` says why it could not be asked; whoever reads many queries at once learns of it at the end.
+    ``failure`` is the reason why the parser is unavailable, for callers that check many queries and report it at the end.
 
     :param jars: the folder of Spark's jars.
-    :param java: the program.
+    :param java: path of the Java program.
     """
 
     def __init__(self, jars: Path, java: str) -> None:
@@ -60,7 +60,7 @@ class SparkParser:
 
     @classmethod
     def installed(cls, environ: Mapping[str, str] = os.environ) -> SparkParser | None:
-        """That of ``SPARK_HOME``, else of the PySpark beside this package; ``None`` without PySpark or Java."""
+        """The parser of ``SPARK_HOME``, otherwise of the installed PySpark; ``None`` without PySpark or Java."""
         package = find_spec("pyspark")
         beside = Path(package.origin).parent if package is not None and package.origin else None
         home = Path(environ["SPARK_HOME"]) if environ.get("SPARK_HOME") else beside
@@ -76,7 +76,7 @@ class SparkParser:
         return next(self._jars.glob("spark-catalyst_*.jar")).stem.partition("-")[2].partition("-")[2]
 
     def refusal(self, query: str) -> Refusal | None:
-        """Why Spark cannot parse a query; ``None`` when it can, or when it fails for another reason.
+        """Return why Spark cannot parse a query; ``None`` when it can, or when it fails for another reason.
 
         :raises ConfigurationError: when the parser cannot be started or does not answer.
         """
@@ -88,10 +88,11 @@ class SparkParser:
         return next(iter(refusals), None)
 
     def returned(self, query: str, settings: Mapping[str, str]) -> str | Refusal | None:
-        """The schema, as JSON, of what a query returns that reads no table but those that it gives itself.
+        """The schema, as JSON, of a query that reads no tables except those it defines itself.
 
-        :param settings: of Spark, which decide what the query means.
-        :return: or why Spark refuses it; ``None`` when it fails for another reason, e.g. for a function of a catalog.
+        :param settings: Spark settings that affect the meaning of the query.
+        :return: the schema, or Spark's reason for rejecting it; ``None`` when it fails for another reason, e.g. a catalog
+            function.
         :raises ConfigurationError: as :meth:`refusal`.
         """
         schema: str | None = None
@@ -106,8 +107,8 @@ class SparkParser:
 
     @contextmanager
     def _asked(self, kinds: Collection[str]) -> Iterator[tuple[Any, list[Refusal]]]:
-        """Java while the body asks it; a Java exception of these kinds becomes a refusal, and any other one ends the body."""
-        from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # comes with PySpark
+        """The Java gateway; a Java exception of these kinds becomes a refusal, and any exception ends the body."""
+        from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # installed with PySpark
 
         refusals: list[Refusal] = []
         try:
@@ -128,7 +129,7 @@ class SparkParser:
     def _start(self) -> Any:
         from py4j.java_gateway import GatewayParameters, JavaGateway
 
-        # The server asks for the token that it prints, and ends when this process does.
+        # The server requires the token that it prints, and ends together with this process.
         server = ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
         command = [self._java, "-classpath", str(self._jars / "*"), *_JAVA_OPTIONS, *server]
         pipe = subprocess.PIPE
@@ -138,13 +139,13 @@ class SparkParser:
             port=int(port),
             auth_token=token,
             read_timeout=_ANSWER_SECONDS,
-            enable_memory_management=False,  # else Py4J asks Java to forget objects also when it has ended
+            enable_memory_management=False,  # otherwise Py4J asks Java to release objects even after its end
         )
         self._gateway = JavaGateway(gateway_parameters=parameters)
         return self._gateway
 
     def close(self) -> None:
-        """End the Java process, if there is one."""
+        """End the Java process, if it runs."""
         if self._gateway is not None:
             self._gateway.close()
             self._gateway = self._analyzer = None
@@ -164,7 +165,7 @@ class SparkParser:
 
 
 def _settle(gateway: Any, settings: Mapping[str, str]) -> None:
-    """Give Spark these settings, and its defaults for all others; a query is what it says, with or without ``${…}`` in it."""
+    """Apply settings, and Spark's defaults for all others; ``${…}`` in a query is not substituted."""
     conf = gateway.jvm.org.apache.spark.sql.internal.SQLConf.get()
     conf.clear()
     for name, value in {**settings, "spark.sql.variable.substitute": "false"}.items():
@@ -172,7 +173,7 @@ def _settle(gateway: Any, settings: Mapping[str, str]) -> None:
 
 
 def _analyzer(gateway: Any) -> Any:
-    """Spark's analyzer with its own functions, and a catalog in which there is nothing."""
+    """Spark's analyzer with its built-in functions and an empty catalog."""
 
     def built_in(registry: str) -> Any:
         companion = gateway.jvm.java.lang.Class.forName(f"{_CATALYST}.analysis.{registry}$")
@@ -187,7 +188,7 @@ def _analyzer(gateway: Any) -> Any:
 
 @contextmanager
 def _own_exceptions() -> Iterator[None]:
-    """Let Py4J raise what it is given: PySpark, with a session in this process, asks its own Java about every exception."""
+    """Restore Py4J's own exception handling: PySpark patches it to ask the Java of a session in this process."""
     from py4j import java_gateway, protocol
 
     patched = java_gateway.get_return_value
@@ -199,6 +200,6 @@ def _own_exceptions() -> Iterator[None]:
 
 
 def _words(message: str) -> str:
-    """The message without the query, which the reader has."""
+    """The message without the query, which the reader already has."""
     found = _MESSAGE.match(message)
     return " ".join((found["text"] if found else message).split())

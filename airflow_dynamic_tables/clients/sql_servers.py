@@ -1,4 +1,4 @@
-"""What every database has in common that SQLAlchemy connects to: its URL, its engine, what went wrong with it."""
+"""SQLAlchemy databases: URLs, engines, and descriptions of errors."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraEr
 from airflow_dynamic_tables.redaction import without_secrets
 
 _CONNECT_TIMEOUT = 10
-"""Seconds after which a PostgreSQL server that does not answer is down."""
+"""Connect timeout of PostgreSQL in seconds."""
 
 _PING_TIMEOUT = 3
-"""Seconds that a server has to say that it runs, after it was asked in vain for a connection."""
+"""Timeout in seconds of the check whether a server runs, after a connection failed."""
 
 _POSTGRES = {
     "connect_timeout": str(_CONNECT_TIMEOUT),
-    # A wire that fell silent is given up within about a minute; the kernel alone would wait for more than two hours.
+    # A dead connection fails within about a minute; the kernel's default is more than two hours.
     "keepalives": "1",
-    "keepalives_idle": "30",  # seconds without a word until it is asked whether the other side is there
-    "keepalives_interval": "10",  # seconds between two of these questions
+    "keepalives_idle": "30",  # seconds of idle time before the first probe
+    "keepalives_interval": "10",  # seconds between probes
     "keepalives_count": "3",
-    "tcp_user_timeout": "60000",  # milliseconds that what was sent may stay unacknowledged
+    "tcp_user_timeout": "60000",  # milliseconds that sent data may remain unacknowledged
 }
-"""How PostgreSQL is connected to; what a URL says goes before it."""
+"""Default connection parameters of PostgreSQL; parameters of a URL take precedence."""
 
 
 def parse_url(url: str, called: str) -> URL:
-    """Parse a URL of a database; PostgreSQL is always spoken to through psycopg, whatever driver the URL names.
+    """Parse a URL of a database; psycopg is always used for PostgreSQL, whatever driver the URL names.
 
-    :param called: what a message calls the URL.
+    :param called: the name of the URL in messages.
     :raises ConfigurationError: when the URL is malformed.
     """
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        # Without its cause, whose text may hold the password.
+        # Without the cause, whose message may contain the password.
         raise ConfigurationError(f"{called} is malformed; write for example postgresql://user@host/name.") from None
     if parsed.get_backend_name() not in ("postgresql", "postgres"):
         return parsed
-    # libpq and JDBC take both from the query, too, where they would be shown and written into plans.
+    # libpq and JDBC also accept credentials in the query, where they would be displayed and written into plans.
     credentials = parsed.normalized_query
     others = {name: value for name, value in parsed.query.items() if name not in ("user", "password")}
     return URL.create(
@@ -57,45 +57,45 @@ def parse_url(url: str, called: str) -> URL:
 
 
 def shown(url: URL) -> str:
-    """A URL as it may be shown: without secrets, also those that are parameters."""
+    """A URL without secrets, including those in its parameters."""
     return without_secrets(url.render_as_string(hide_password=True))
 
 
 def make_engine(url: URL, connect_args: dict[str, Any]) -> Engine:
-    """An engine that has connected to nothing yet.
+    """Create an engine; no connection is opened.
 
     :param connect_args: arguments of the driver.
     :raises MissingExtraError: when the driver is not installed.
     """
     try:
-        # In the URL, from which PyIceberg makes connections of its own.
+        # In the URL, from which PyIceberg creates its own connections.
         if url.get_backend_name() == "postgresql":
             url = url.set(query={**_POSTGRES, **url.query})
-        # No pool: Airflow forks its task processes, and a connection must never be shared by two.
+        # No pool: Airflow forks its task processes, and two processes must never share a connection.
         return create_engine(url, poolclass=NullPool, connect_args=connect_args)
     except ModuleNotFoundError as error:
         raise MissingExtraError("postgres") from error
 
 
 def advice(url: URL, error: DBAPIError) -> str:
-    """What to do about a PostgreSQL server that gave no connection or broke it off, as the end of a message; else nothing.
+    """Advice for a PostgreSQL server that refused or closed a connection, as the end of a message; otherwise empty.
 
-    A connection that fails has no SQLSTATE, and the words of a server are in its own language. So it is asked whether it runs.
+    A failed connection has no SQLSTATE, and a server's messages are localized, so a ping checks whether it runs.
 
-    :param url: of the server, as :func:`parse_url` gives it.
+    :param url: of the server, as returned by :func:`parse_url`.
     """
     if getattr(error.orig, "sqlstate", None) is not None and not error.connection_invalidated:
-        return ""  # it has answered
+        return ""  # the server has answered
     if isinstance(error, DataError | NotSupportedError):
-        return ""  # it is the driver that does not know what to do with a value
+        return ""  # the driver does not support a value
     if error.connection_invalidated or not _runs(url):
         return "; check that it runs and accepts connections"
     return "; the server runs, so check the user, the password and the name of the database"
 
 
 def _runs(url: URL) -> bool:
-    """Whether a PostgreSQL server accepts connections, if not this one."""
-    from psycopg import conninfo, pq  # an extra, which whoever got an error of it has
+    """Return whether a PostgreSQL server accepts connections in general."""
+    from psycopg import conninfo, pq  # an extra; installed, because the error is its own
 
     _, arguments = url.get_dialect()().create_connect_args(url)
     asked = conninfo.make_conninfo("", **{**arguments, "connect_timeout": _PING_TIMEOUT})
@@ -103,5 +103,5 @@ def _runs(url: URL) -> bool:
 
 
 def reason(error: DBAPIError) -> str:
-    """What the driver said, in one line."""
+    """The driver's message in one line."""
     return " ".join(str(error.orig).split()) or type(error.orig).__name__

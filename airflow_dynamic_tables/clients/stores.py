@@ -1,4 +1,4 @@
-"""What a catalog offers the formats: where its tables can lie. A format works on a store and never sees the catalog."""
+"""Stores: locations of tables, passed by a catalog to a format. A format depends on a store but not on the catalog."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 
-if TYPE_CHECKING:  # each takes long to import, and the last two are extras
+if TYPE_CHECKING:  # each is slow to import, and the last two are extras
     from pyiceberg.catalog import Catalog
 
     from airflow_dynamic_tables.clients.metastore.client import Metastore
@@ -18,18 +18,18 @@ if TYPE_CHECKING:  # each takes long to import, and the last two are extras
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A place for tables, of the catalog of that name; ``kind`` is what the registry of formats knows it by."""
+    """A location of tables in a catalog of that name; ``kind`` is its key in the registry of formats."""
 
     kind: ClassVar[str]
 
     reads_as: ClassVar[str | None] = None
-    """Format as which its tables are read that nobody here refreshes, whatever their files are; ``None``: as these."""
+    """Format by which its tables without refreshes are read, whatever their files; ``None``: the table's own format."""
 
     catalog: str
 
     @property
     def passwords(self) -> Mapping[str, str]:
-        """Environment variables without which a job cannot read from here."""
+        """Environment variables that a job requires to read from this store."""
         return {}
 
 
@@ -37,9 +37,9 @@ class Store:
 class IcebergStore(Store):
     """An Iceberg catalog.
 
-    ``errors`` goes around everything that asks it: it turns the errors of its driver into this package's, among them
-    AlreadyExistsError when somebody else made the same thing at the same moment. ``metadata_in`` tells which files in a folder
-    (its path without a scheme, with a slash at its end) are the metadata of some table, of this catalog or beside it.
+    ``errors`` is a context manager for all calls of the catalog that converts its driver's errors, for example to
+    AlreadyExistsError when the same object was created concurrently. ``metadata_in`` returns the files in a folder (a path
+    without scheme, with a trailing slash) that are the metadata of a table in this or another catalog.
     """
 
     kind = "iceberg"
@@ -61,7 +61,7 @@ class MetastoreStore(Store):
 
 @dataclass(frozen=True, slots=True)
 class FolderStore(Store):
-    """A folder, by its URI: each database is a folder in it, each table one in that."""
+    """A folder, by its URI, with a folder per database that contains a folder per table."""
 
     kind = "folder"
 
@@ -70,9 +70,9 @@ class FolderStore(Store):
 
 @dataclass(frozen=True, slots=True)
 class EntryStore(Store):
-    """Folders of tables, each where the entry of its table says.
+    """Table folders, each located by the table's catalog entry.
 
-    ``location`` gives the URI of the folder, without a slash at its end, of a table of ours of some format; ``None`` when the
+    ``location`` returns the URI of the folder, without a trailing slash, of a dynamic table of a format; ``None`` when the
     catalog has none of that name and format.
     """
 
@@ -83,10 +83,10 @@ class EntryStore(Store):
 
 @dataclass(frozen=True, slots=True)
 class PostgresStore(Store):
-    """A PostgreSQL server, and in which environment variable a job finds the password of its user, if there is one.
+    """A PostgreSQL server, and the environment variable with the password of its user, if any.
 
-    ``warehouse`` is the URI of the folder for the small files of refreshes, ``lock_timeout`` the seconds for which a commit waits
-    for what others have locked.
+    ``warehouse`` is the URI of the folder for the small files of refreshes, ``lock_timeout`` the seconds that a commit waits for
+    locks.
     """
 
     kind = "postgres"

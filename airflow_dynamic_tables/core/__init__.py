@@ -1,1 +1,1 @@
-"""Values and decisions: functions from values to values. No clock, no I/O, no library but croniter (in cron)."""
+"""Values and pure functions. No clock, no I/O, and no library except croniter (in cron)."""

@@ -1,6 +1,6 @@
-"""Names of drafts: a table that is being made has another name until its commit gives it its own.
+"""Names of drafts: a new table has a temporary name until its commit.
 
-Nobody else may use such a name, and no listing shows one.
+Such names are reserved, and are hidden from listings.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ import hashlib
 import re
 
 _LONGEST_BEGINNING = 20
-"""Characters of the table's own name in that of its draft, for people: PostgreSQL's longest names have 63."""
+"""Maximum characters of the table's name in its draft's name, for readability: PostgreSQL limits names to 63."""
 
 _DRAFT = re.compile(r"[a-z0-9_]*__(new|old)_[0-9a-f]{32}")
 
 
 def draft_name(table: str, token: str) -> str:
-    """The name that a table has while the CREATE TABLE AS of a token makes it."""
+    """The name of a table while the CREATE TABLE AS of a token creates it."""
     return _name(table, "new", token)
 
 
 def discarded_name(table: str, token: str) -> str:
-    """The name that a draft has from when it was given up until its files are deleted."""
+    """The name of an aborted draft until its files are deleted."""
     return _name(table, "old", token)
 
 
 def is_draft(name: str) -> bool:
-    """Whether that is the name of a draft, in whatever case."""
+    """Return whether a name is that of a draft, ignoring case."""
     return _DRAFT.fullmatch(name.lower()) is not None
 
 

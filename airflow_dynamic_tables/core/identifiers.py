@@ -1,4 +1,4 @@
-"""Names of tables as values: ``catalog.database.table``."""
+"""Names of tables as values: ``catalog.database.table``, quoting, and derived ids."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _PLAIN = re.compile(r"\w+", re.ASCII)
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 LONGEST_NAME = 128
-"""Bytes in UTF-8 that one name may have: so that its DAG, its asset and its lines in a log have room for three of them."""
+"""Maximum UTF-8 bytes of one name, so that DAG ids, assets and log lines have room for three names."""
 
 _LONGEST_FOLDER = 200
-"""Characters of the name of a folder: file systems take 255 bytes, and an id is put behind it."""
+"""Maximum characters of a folder name: file systems allow 255 bytes, and an id is appended."""
 
 _JOINERS = "\u200c\u200d"
-"""Invisible, and yet part of words in Persian and the languages of India."""
+"""Invisible characters that are part of words in Persian and Indian languages."""
 
 
 def quote(name: str) -> str:
@@ -28,16 +28,16 @@ def quote(name: str) -> str:
 
 
 def own_alias(database: str, table: str) -> str:
-    """The alias of a table in an expanded query where something else may have its name.
+    """The alias of a table in an expanded query where its name may be ambiguous.
 
-    Columns that were written by the full name of the table stand behind it, so that a job can tell which names those were.
+    It qualifies columns that were written with the full name of the table, so that a job can recognize them.
     """
     return f"{database}__{table}"
 
 
 def literal(text: str) -> str:
-    """Text as a literal of Spark SQL."""
-    # Spark would replace ${name} even within a literal.
+    """Text as a string literal of Spark SQL."""
+    # Spark would substitute ${name} even within a literal.
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "$\\{")
     return f"'{escaped}'"
 
@@ -63,15 +63,15 @@ def split_name(text: str) -> tuple[str, ...]:
 
 
 def check_name(name: str) -> str:
-    """The rule for every name that comes in: of a catalog, a database, a table, a view or a function.
+    """Check a name of a catalog, database, table, view or function.
 
     :return: the name.
-    :raises ValueError: when it may not be one, and says why.
+    :raises ValueError: with the reason when it is invalid.
     """
     if not name.strip("."):
         raise ValueError(f"{name!r} is no name; choose one that has letters or digits")
     for character in name:
-        # Controls and separators would add lines to a message, other invisible ones reorder or hide what is read there.
+        # Control characters and separators would add lines to a message; other invisible ones reorder or hide text.
         if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in _JOINERS:
             raise ValueError(f"a name may not hold the invisible character U+{ord(character):04X}; remove it")
     size = len(name.encode())
@@ -81,7 +81,7 @@ def check_name(name: str) -> str:
 
 
 def folder_name(name: str) -> str:
-    """A name as that of exactly one folder, whatever the name is."""
+    """A folder name that is unique for any name."""
     quoted = percent_quote(name, safe="")
     if set(quoted) <= {"."}:
         return quoted.replace(".", "%2E")
@@ -96,7 +96,7 @@ def quote_if_needed(name: str) -> str:
 
 
 def join_name(*parts: str) -> str:
-    """Join parts to a dotted name; :func:`split_name` gives them back."""
+    """Join parts to a dotted name; the inverse of :func:`split_name`."""
     return ".".join(map(quote_if_needed, parts))
 
 
@@ -113,7 +113,7 @@ class ObjectPath:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableIdentifier:
-    """The full name of a table; ``str`` gives the dotted form, parsing it again gives the same value."""
+    """The full name of a table; ``str`` returns the dotted form, which can be parsed again."""
 
     catalog: str
     database: str
@@ -136,7 +136,7 @@ class TableIdentifier:
 
     @classmethod
     def completed(cls, parts: Sequence[str], catalog: str, database: str) -> TableIdentifier:
-        """The full name of one, two or three parts: what these leave out is in that catalog, and in that database."""
+        """Complete a name of one, two or three parts with a catalog and a database."""
         return cls(*(catalog, database)[: 3 - len(parts)], *parts)
 
     @property
@@ -146,31 +146,31 @@ class TableIdentifier:
 
     @property
     def sql(self) -> str:
-        """The name as it stands in Spark SQL, every part back-quoted."""
+        """The name in Spark SQL, with every part back-quoted."""
         return ".".join(map(quote, (self.catalog, self.database, self.table)))
 
     @property
     def workflow_id(self) -> str:
         """The id of the workflow (Airflow: the DAG id) that refreshes this table."""
         readable = "__".join(("dynamic_table", self.catalog, self.database, self.table))
-        # Another table must not have the same readable id: a__b.c.t and a.b__c.t would.
+        # The readable id must be unique: a__b.c.t and a.b__c.t would have the same one.
         return self._id(readable, tuple(readable.split("__", 3)[1:]))
 
     @property
     def task_id(self) -> str:
-        """The id of the task that refreshes this table in a workflow of several tables: its full name, where that may be one."""
+        """The id of the task that refreshes this table in a workflow of several tables: its full name, where valid."""
         readable = ".".join((self.catalog, self.database, self.table))
         return self._id(readable, tuple(readable.split(".")))
 
     def _id(self, readable: str, read_back: tuple[str, ...]) -> str:
-        """An id that Airflow accepts and no other table has: the readable one if it is such."""
+        """A valid, unique Airflow id: the readable one, with a digest if necessary."""
         safe = re.sub(r"[^\w.-]", "_", readable, flags=re.ASCII)
         if safe == readable and read_back == (self.catalog, self.database, self.table) and len(safe) <= 200:
             return safe
         return f"{safe[:200]}_{hashlib.sha256(str(self).encode()).hexdigest()[:8]}"
 
     def checked(self) -> TableIdentifier:
-        """Itself, when each of its names may be one.
+        """Return itself after checking each name.
 
         :raises ValueError: see :func:`check_name`.
         """

@@ -1,4 +1,4 @@
-"""Mistakes of the user, and where they stand."""
+"""Mistakes in user input, with their positions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from airflow_dynamic_tables.redaction import without_secrets
 log = logging.getLogger(__name__)
 
 _LONGEST_GUESSED = 100
-"""Letters of a name that may be a mistyped one; the time to compare grows with their square."""
+"""Maximum characters of a name for suggestions; the time of a comparison grows with their square."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mistake:
-    """One mistake of the user, and where: line and column count from 1."""
+    """One mistake in user input, and its position: line and column count from 1."""
 
     path: Path
     line: int
@@ -28,7 +28,7 @@ class Mistake:
     message: str
 
     def __post_init__(self) -> None:
-        """Keep the message on one line, of a length that somebody reads, and without secrets, whatever it quotes."""
+        """Reduce the message to one line of limited length without secrets."""
         object.__setattr__(self, "message", without_secrets(shown(self.message)))
 
     def __str__(self) -> str:
@@ -37,27 +37,27 @@ class Mistake:
 
 @dataclass(slots=True)
 class Mistakes:
-    """What is wrong with many files: of each file the first mistakes that were noticed, each once, and whether there are more."""
+    """The mistakes of many files: the first distinct mistakes of each file, and whether there are more."""
 
     _by_file: dict[Path, set[Mistake]] = field(default_factory=dict)
     _overflowing: set[Path] = field(default_factory=set)
 
     def add(self, mistakes: Iterable[Mistake]) -> None:
-        """Take mistakes of any files."""
+        """Add mistakes of any files."""
         for mistake in mistakes:
             noticed = self._by_file.setdefault(mistake.path, set())
-            # What an anchor names is read, and found wrong, once for every alias.
+            # The target of a YAML anchor is validated once per alias.
             if len(noticed) < MISTAKES_PER_FILE:
                 noticed.add(mistake)
             elif mistake not in noticed:
                 self._overflowing.add(mistake.path)
 
     def room(self, path: Path) -> int:
-        """How many more of that file are worth to be described: those that are told, and one to know that there are more."""
+        """The number of further mistakes of a file to collect: up to the limit, and one more to detect the overflow."""
         return 0 if path in self._overflowing else MISTAKES_PER_FILE + 1 - len(self._by_file.get(path, ()))
 
     def in_order(self) -> tuple[Mistake, ...]:
-        """All of them by path, line and column; in a file with more, the last one says so."""
+        """All mistakes by path, line and column; an overflowing file has a final mistake that reports it."""
         told = [mistake for noticed in self._by_file.values() for mistake in noticed]
         for path in self._overflowing:
             last = max(self._by_file[path])
@@ -67,7 +67,7 @@ class Mistakes:
 
 @contextmanager
 def understood(mistakes: Mistakes, at: Callable[[str], Mistake]) -> Iterator[None]:
-    """Make a mistake of whatever goes wrong within, for errors that nobody thought of: one entry must not hide all others."""
+    """Convert unexpected exceptions to a mistake, so that one entry does not hide the others."""
     try:
         yield
     except Exception as error:
@@ -76,9 +76,9 @@ def understood(mistakes: Mistakes, at: Callable[[str], Mistake]) -> Iterator[Non
 
 
 def shown(text: str) -> str:
-    """A text as a message: on one line, with signs that nobody sees written out, and without its middle when it is long."""
+    """A text as a message: one line, with escaped non-printable characters, and with the middle of a long text omitted."""
     if len(text) > MESSAGE_CHARACTERS:
-        # What is wrong stands at the beginning, and what to do at the end.
+        # The mistake is at the beginning, the remedy at the end.
         end = MESSAGE_CHARACTERS // 3
         text = f"{text[: MESSAGE_CHARACTERS - end - 3]} … {text[-end:]}"
     return text if text.isprintable() else "".join(sign if sign.isprintable() else _written_out(sign) for sign in text)
@@ -89,7 +89,7 @@ def _written_out(sign: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` for the known name that looks most alike, or nothing."""
+    """``; did you mean 'x'?`` with the most similar known name, or an empty text."""
     if len(name) > _LONGEST_GUESSED:
         return ""
     by_lower = {candidate.lower(): candidate for candidate in known}

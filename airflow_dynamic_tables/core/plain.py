@@ -1,9 +1,8 @@
-"""Values as plain data, as JSON has it, and back: dataclasses by their type hints.
+"""Conversion of values to and from plain JSON data, driven by the type hints of dataclasses.
 
-A dataclass becomes a mapping of its fields, an enum its value, a tuple a list, a time ISO 8601, a length of time its seconds
-and a path its text. A class with methods ``to_plain`` and ``from_plain`` of its own says itself what becomes of it. Fields may
-come later: one that is missing has its default, unless it is :data:`REQUIRED`. The job takes this module along, so it keeps to
-the standard library.
+A dataclass becomes a mapping of its fields, an enum its value, a tuple a list, a time ISO 8601, a length of time its seconds and
+a path its text. A class can define its own conversion by ``to_plain`` and ``from_plain``. Fields may be added later: a missing
+field has its default, unless it is :data:`REQUIRED`. The job imports this module, so it depends on the standard library only.
 """
 
 from __future__ import annotations
@@ -23,26 +22,26 @@ _T = TypeVar("_T")
 _Converter = Callable[[Any], Any]
 
 _SCALARS: Mapping[type, tuple[type, ...]] = {bool: (bool,), int: (int,), float: (float, int), str: (str,)}
-"""What may stand in the data for a text or a number."""
+"""The types of data accepted for a scalar type."""
 
 REQUIRED = {"required": True}
-"""Metadata of a field that has a default and still has to be in the data: to leave it out would change what is meant."""
+"""Metadata of a field with a default that must nevertheless be in the data, because omitting it would change the meaning."""
 
 
 def to_plain(value: Any) -> Any:
-    """A value as plain data; :func:`from_plain` gives it back.
+    """A value as plain data; the inverse of :func:`from_plain`.
 
-    :raises TypeError: for a value of a type that has no plain form.
+    :raises TypeError: for a type without plain form.
     """
     kind: Any = type(value)
     return _writer(kind)(value)
 
 
 def from_plain(kind: type[_T], data: Any) -> _T:
-    """What :func:`to_plain` was given, from what JSON made of its result.
+    """Parse the JSON data that :func:`to_plain` returned.
 
-    :param kind: a dataclass, or any other type that a field of one may have.
-    :raises ValueError: when the data are something else: a field is unknown, missing or of another type.
+    :param kind: a dataclass, or any other type that a field may have.
+    :raises ValueError: when a field is unknown, missing or of another type.
     """
     hint: Any = kind
     read = _reader(hint) or _as_is
@@ -59,7 +58,7 @@ def _as_is(value: Any) -> Any:
 
 @cache
 def _writer(kind: Any) -> _Converter:
-    """How values of a type are written."""
+    """The conversion of a type to plain data."""
     if issubclass(kind, Enum):
         return lambda value: value.value
     if issubclass(kind, str | int | float | NoneType):
@@ -84,7 +83,7 @@ def _writer(kind: Any) -> _Converter:
 
 @cache
 def _reader(hint: Any) -> _Converter | None:
-    """How values of a type are read; ``None`` when they are what stands in the data."""
+    """The conversion of plain data to a type; ``None`` when they are identical."""
     origin = get_origin(hint)
     arguments = get_args(hint)
     if origin in (Union, UnionType):
@@ -100,7 +99,7 @@ def _reader(hint: Any) -> _Converter | None:
 
 def _class_reader(kind: type) -> _Converter | None:
     if hasattr(kind, "from_plain"):
-        return kind.from_plain  # type: ignore[no-any-return]  # whatever class it is
+        return kind.from_plain  # type: ignore[no-any-return]  # any class
     if is_dataclass(kind):
         return _dataclass_reader(kind)
     if issubclass(kind, Enum | Path):
@@ -108,7 +107,7 @@ def _class_reader(kind: type) -> _Converter | None:
     if kind in _SCALARS:
         return _scalar_reader(kind)
     if issubclass(kind, datetime):
-        # A database gives times as times.
+        # A database returns times as datetime objects.
         return lambda data: data if isinstance(data, datetime) else datetime.fromisoformat(data)
     if issubclass(kind, timedelta):
         return lambda data: timedelta(seconds=data)
@@ -168,11 +167,11 @@ def _dataclass_reader(kind: Any) -> _Converter:
 
     def read(data: Any) -> Any:
         if isinstance(data, kind):
-            return data  # a ledger has read it already
+            return data  # already parsed by a ledger
         if not isinstance(data, Mapping):
             raise TypeError(f"{short(data)} is no {kind.__name__}")
         if missing := _missing(marked, data):
-            raise KeyError(missing)  # the whole is none of ours, whatever it is a part of
+            raise KeyError(missing)  # KeyError, which invalidates the entire data instead of one field
         if missing := _missing(required, data):
             raise ValueError(f"{missing!r} is missing")
         values = dict(data)

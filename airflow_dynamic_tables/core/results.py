@@ -1,4 +1,4 @@
-"""Results of operations as records: a dataclass by its fields, which REST, ``-o json`` and statements all show."""
+"""Results of operations as records: dataclass fields, as shown by REST, ``-o json`` and SQL statements."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from enum import Enum
 from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.partitions import PartitionSet
 
 
 def items(value: Any) -> Mapping[Any, Any]:
-    """The fields of a dataclass, not converted; a mapping as it is."""
+    """The fields of a dataclass, not converted; a mapping is returned unchanged."""
     return value if isinstance(value, Mapping) else {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON and YAML know it: dataclasses and mappings as dicts, sequences as lists, times as ISO 8601."""
+    """A value in JSON and YAML types: dataclasses and mappings as dicts, sequences as lists, times as ISO 8601."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, PartitionSet):

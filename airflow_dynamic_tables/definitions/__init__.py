@@ -1,1 +1,1 @@
-"""What users declare: YAML and SQL to frozen, checked models. Knows nothing of catalogs, ledgers or staging."""
+"""User declarations in YAML and SQL, read into frozen, checked models. This package does not depend on catalogs or the ledger."""

@@ -1,4 +1,4 @@
-"""From one sound entry to the value that the rest of the package works with: defaults applied, types as they are used."""
+"""Conversion of validated entries to definition values: defaults applied, fields in their final types."""
 
 from __future__ import annotations
 
@@ -9,24 +9,27 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 from zoneinfo import ZoneInfo
 
+from airflow_dynamic_tables.core.cron import cron_for
+from airflow_dynamic_tables.core.formats import FORMATS, counted_formats
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.awaited import AwaitedData, AwaitedRows
-from airflow_dynamic_tables.core.refresh.sources import Source, path_problem
+from airflow_dynamic_tables.core.partition_dates import FORMATTER
+from airflow_dynamic_tables.core.refresh.sources import AwaitedData, AwaitedRows, Source, path_problem
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
-from airflow_dynamic_tables.core.schedule.cron import cron_for
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.schedule.refresh_mode import ModeDecision, RefreshMode, decide
-from airflow_dynamic_tables.core.sinks.options import concerns
+from airflow_dynamic_tables.core.schedule import Freshness, ModeDecision, RefreshMode, decide
+from airflow_dynamic_tables.core.sinks import concerns
 from airflow_dynamic_tables.core.streaming.source_options import is_ours, read_watermark
-from airflow_dynamic_tables.core.streaming.streams import EventTime
-from airflow_dynamic_tables.core.streaming.watermarks import CompleteWhen, WholeBy
-from airflow_dynamic_tables.core.tables.dates import FORMATTER
-from airflow_dynamic_tables.core.tables.formats import FORMATS, counted_formats
-from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
+from airflow_dynamic_tables.core.streaming.source_watermarks import CompleteWhen, WholeBy
+from airflow_dynamic_tables.core.streaming.stream_plans import EventTime
+from airflow_dynamic_tables.core.versions import DEFAULT_RETENTION, Retention
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
-from airflow_dynamic_tables.definitions.declarations.expectations import build_expectations, build_row_counts
 from airflow_dynamic_tables.definitions.declarations.source import EventTimeDeclaration, SourceDeclaration
-from airflow_dynamic_tables.definitions.declarations.table import AssetItem, AwaitedDeclaration, TableDeclaration
+from airflow_dynamic_tables.definitions.declarations.table import (
+    AssetItem,
+    AwaitedDeclaration,
+    TableDeclaration,
+    build_expectations,
+    build_row_counts,
+)
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion, format_of
 from airflow_dynamic_tables.definitions.model import KEYS, NO_SCHEDULE, OWN_DAG, AssetReference, DynamicTable, Updates
 from airflow_dynamic_tables.redaction import has_password, is_secret_name
@@ -34,17 +37,17 @@ from airflow_dynamic_tables.redaction import has_password, is_secret_name
 _TABLE_SCHEME = "dynamic-table:"
 
 _LONGEST_URI = 1_500
-"""Characters of an asset's name or URI that Airflow's database holds."""
+"""Maximum length of an asset's name or URI in Airflow's database."""
 
 OF_SCHEDULES = ("schedule", "dag", "deadline")
-"""Keys of which defaults concern scheduled tables only: a table that is refreshed all the time cannot heed them."""
+"""Keys whose defaults apply to scheduled tables only, because a continuously refreshed table cannot use them."""
 
 Named = Callable[[str], tuple[TableIdentifier, Entry | None]]
-"""What a name in some file means; without an entry when a broken file declares it. Raises ``ValueError`` when nothing does."""
+"""Resolves a name in some file; the entry is ``None`` if a broken file declares it. Raises ``ValueError`` for an unknown name."""
 
 
 def build_source(entry: Entry, declared: SourceDeclaration) -> Source:
-    """A source as its declaration means it."""
+    """Build a source from its declaration."""
     return Source(
         identifier=entry.identifier,
         format=declared.format,
@@ -67,21 +70,21 @@ def _event_time(declared: SourceDeclaration) -> EventTime | None:
 
 
 def _complete_when(declared: SourceDeclaration) -> CompleteWhen:
-    """What says that a partition is whole; by itself the metastore where there is one, and a marker where there is none."""
+    """Return the completeness check of partitions; by default the metastore if there is one, otherwise a marker file."""
     if declared.complete_when is not None:
         return declared.complete_when
     return CompleteWhen(WholeBy.METASTORE) if FORMATS[declared.format].lists_partitions else CompleteWhen()
 
 
 def _data_path(path: str | None, file: Path) -> str | None:
-    """A URI stays, a local path is relative to the file that declares it."""
+    """Resolve a local path relative to the declaring file; URIs are unchanged."""
     if path is None or "://" in path or path.startswith("file:"):
         return path
     return str(file.parent.absolute() / path)
 
 
 def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, named: Named) -> DynamicTable:
-    """A dynamic table as its declaration and the defaults of its file mean it, when its rules found no mistake."""
+    """Build a dynamic table from its declaration and the defaults of its file; its rules must have found no mistake."""
     decision = mode_decision(entry, declared)
     merged = declared.over(_defaults_for(entry, decision))
     built: dict[str, Any] = {
@@ -120,9 +123,9 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, 
 
 
 def awaited_data(entry: Entry, declared: AwaitedDeclaration, named: Named) -> AwaitedData:
-    """What has to be there before a refresh.
+    """Build the data that a refresh waits for.
 
-    :raises ValueError: when that cannot be looked for; says why.
+    :raises ValueError: when waiting for it is unsupported; the message gives the reason.
     """
     if declared.source is None:
         awaited = AwaitedData(str(_data_path(declared.path, entry.document.path)))
@@ -174,9 +177,9 @@ def _updates(declared: TableDeclaration, named: Named) -> Updates | None:
 
 
 def asset_reference(item: AssetItem, named: Named) -> AssetReference:
-    """The asset that is meant.
+    """Resolve an asset.
 
-    :raises ValueError: when none can be; says why.
+    :raises ValueError: when it cannot be resolved; the message gives the reason.
     """
     if len(item.text) > _LONGEST_URI:
         raise ValueError(f"an asset's URI or name has at most {_LONGEST_URI:,} characters")
@@ -217,7 +220,7 @@ def _asset_of_uri(uri: str) -> AssetReference:
 
 
 def _options(entry: Entry, declared: TableDeclaration) -> dict[str, str]:
-    """Its own, and the defaults that concern it: a formatter does only if it has that partition key."""
+    """Return its own options and the applicable defaults: a formatter applies only if the table has that partition key."""
     options = dict(declared.options)
     table_format = format_of(entry, declared)
     for option, value in entry.defaults.options.items():
@@ -233,29 +236,29 @@ def _retention(merged: TableDeclaration) -> Retention:
 
 
 def dag_of(merged: TableDeclaration) -> str | None:
-    """The DAG that a table shares with others; ``None``: it has its own."""
+    """Return the DAG that a table shares with others; ``None`` when it has its own."""
     return None if merged.dag == OWN_DAG else merged.dag
 
 
 def calendar_time(merged: TableDeclaration, key: Literal["start_date", "end_date"]) -> datetime | None:
-    """The first or the last time the schedule may run, in UTC.
+    """Return the first or the last time of the schedule, in UTC.
 
-    :param merged: what a table and its defaults declare.
-    :raises OverflowError: when UTC has no such time: it is on the first or the last day of all.
+    :param merged: the declaration of a table merged with its defaults.
+    :raises OverflowError: when the time is out of range in UTC: it is on the first or the last possible day.
     """
     time: datetime | None = getattr(merged, key)
     return time and (time if time.tzinfo else time.replace(tzinfo=ZoneInfo(merged.timezone or "UTC"))).astimezone(UTC)
 
 
 def mode_decision(entry: Entry, declared: TableDeclaration) -> ModeDecision:
-    """Refresh mode and freshness of a table, and why."""
+    """Return the refresh mode and freshness of a table, and the reason."""
     mode = declared.refresh_mode or entry.defaults.refresh_mode or "auto"
     freshness = declared.freshness or entry.defaults.freshness
     return decide(RefreshMode(mode.upper()), Freshness.parse(freshness) if freshness else None, entry.threshold)
 
 
 def formatters(entry: Entry, declared: TableDeclaration) -> dict[str, str]:
-    """Partition keys that have a date pattern, in their order."""
+    """Return the partition keys that have a date pattern, in their order."""
     patterns = {
         match["column"]: pattern
         for option, pattern in {**entry.defaults.options, **declared.options}.items()
@@ -265,7 +268,7 @@ def formatters(entry: Entry, declared: TableDeclaration) -> dict[str, str]:
 
 
 def _cron(schedule: str | None, decision: ModeDecision) -> str | None:
-    """A table that is refreshed all the time, or only when assets are updated, has no cron expression."""
+    """Return the cron expression; ``None`` for a table that is refreshed continuously or only by asset updates."""
     if schedule:
         return None if schedule == NO_SCHEDULE else schedule
     return None if decision.mode is RefreshMode.CONTINUOUS else cron_for(decision.freshness)

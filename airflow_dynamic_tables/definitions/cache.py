@@ -1,6 +1,8 @@
-"""What was computed before, kept on disk as JSON: the analysis of a query by its content, the definitions of a tree of files.
+"""Caches of definitions: the normalised form that a catalog stores with a table, and the cache folder of the loader.
 
-The cache is never needed: when it is missing, old, corrupt or not writable, the answer is computed.
+The normalised form has the keys of the YAML, with every default applied, because the fields of ``DynamicTable`` may change
+between releases. ``resolved`` holds what other definitions determine. It contains nothing that the YAML does not contain: no
+connection is looked up. Unset keys are omitted, and secrets in Spark settings are masked.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from importlib.metadata import version
@@ -23,20 +25,122 @@ from airflow_dynamic_tables.clients.spark_parser import Refusal, SparkParser
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
-from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.core.tables.type_parsing import type_from_json
-from airflow_dynamic_tables.definitions.model import Conventions, Definitions, DynamicTable
-from airflow_dynamic_tables.definitions.queries.judging import judge
+from airflow_dynamic_tables.core.refresh.expectations import Expectation, RowCount
+from airflow_dynamic_tables.core.refresh.sources import AwaitedData, Source
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.core.schedule import Freshness, RefreshMode
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.types import type_from_json
+from airflow_dynamic_tables.core.versions import DEFAULT_RETENTION, Retention
+from airflow_dynamic_tables.definitions.model import KEYS, NO_SCHEDULE, Conventions, Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.queries.editing import judge
 from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse
 from airflow_dynamic_tables.exceptions import UnsupportedError
+from airflow_dynamic_tables.redaction import without_secret_values
 
-# A file that changed this shortly before it was read may have changed once more within the same tick of its clock.
+VERSION = 1
+"""Version of the schema; a release reads its own version and every earlier one."""
+
+
+def normalised(table: DynamicTable) -> dict[str, Any]:
+    """Return the full declaration of a table as JSON data, with durations in seconds."""
+    kept: dict[str, Any] = {"version": VERSION}
+    for each in KEYS:
+        value = getattr(table, each.field)
+        if each.key.kept or value != each.default:
+            plain = _KEPT[each.name](table) if each.name in _KEPT else to_plain(value)
+            kept[each.name] = plain if each.key.part is None else _open(each.name, plain)
+    return {key: value for key, value in {**kept, "resolved": _resolved(table)}.items() if value is not None}
+
+
+_KEPT: Mapping[str, Callable[[DynamicTable], Any]] = {
+    "name": lambda table: str(table.identifier),
+    "freshness": lambda table: table.freshness.text,
+    "schedule": lambda table: table.cron or (NO_SCHEDULE if table.on else None),
+    "wait_for": lambda table: [_said(awaited) for awaited in table.wait_for],
+    "versions_to_keep": lambda table: None if table.retention.thinned else table.retention.versions_to_keep,
+    "version_max_age": lambda table: None if table.retention.thinned else to_plain(table.retention.version_max_age),
+    "expectations": lambda table: [_said(expectation) for expectation in table.expectations],
+    "row_counts": lambda table: [_said(bounds) for bounds in table.row_counts],
+    "spark": lambda table: _said(_without_secrets(table.spark)),
+}
+"""Converters of the keys whose stored form differs from their field."""
+
+
+def restored(declaration: Mapping[str, Any]) -> DynamicTable:
+    """Return the table that was passed to :func:`normalised`, without its source position.
+
+    :raises UnsupportedError: when a later release wrote it.
+    """
+    if declaration["version"] > VERSION:
+        raise UnsupportedError(
+            f"The definition of {declaration['name']} was written by a later release (schema version {declaration['version']})."
+        )
+    schedule = declaration.get("schedule")
+    versions, seconds = declaration.get("versions_to_keep"), declaration.get("version_max_age")
+    decided = {
+        **_decided(declaration["resolved"], declaration["partitioned_by"]),
+        "identifier": TableIdentifier.parse(declaration["name"]),
+        "freshness": Freshness.parse(declaration["freshness"]),
+        "cron": None if schedule == NO_SCHEDULE else schedule,
+        "retention": DEFAULT_RETENTION
+        if versions is None or seconds is None
+        else Retention(versions, timedelta(seconds=seconds)),
+    }
+    said = {each.field: declaration[each.name] for each in KEYS if each.name in declaration}
+    return from_plain(DynamicTable, {**said, **decided})
+
+
+def _resolved(table: DynamicTable) -> dict[str, Any]:
+    """Return what other definitions determine."""
+    return {
+        "query": table.expanded_query,
+        "upstream": [str(identifier) for identifier in table.upstream],
+        "refresh_mode": table.mode.value,
+        "reason": table.mode_reason,
+        "formatters": dict(table.formatters),
+    }
+
+
+def _decided(resolved: Mapping[str, Any], partition_keys: Sequence[str]) -> dict[str, Any]:
+    """Return the fields that :func:`_resolved` was computed from."""
+    patterns = resolved["formatters"]
+    return {
+        "expanded_query": resolved["query"],
+        "upstream": tuple(TableIdentifier.parse(name) for name in resolved["upstream"]),
+        "mode": RefreshMode(resolved["refresh_mode"]),
+        "mode_reason": resolved["reason"],
+        # A catalog may store keys in any order, but date patterns follow the order of the partition keys.
+        "formatters": {key: patterns[key] for key in partition_keys if key in patterns},
+    }
+
+
+def _without_secrets(settings: SparkSettings) -> SparkSettings:
+    """Mask secrets, because everyone with access to the catalog (every user of a metastore) can read the declaration."""
+    conf = without_secret_values(settings.conf)
+    return replace(settings, conf=conf, env_vars=without_secret_values(settings.env_vars))
+
+
+def _open(name: str, value: Any) -> Any:
+    """Return plain data without secrets, which arguments of notifiers may contain."""
+    if isinstance(value, dict):
+        return {key: _open(key, item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_open(name, item) for item in value]
+    return without_secret_values({name: value})[name] if isinstance(value, str) else value
+
+
+def _said(value: AwaitedData | Expectation | RowCount | SparkSettings) -> dict[str, Any]:
+    """Return the fields that are set."""
+    return {name: content for name, content in to_plain(value).items() if content not in (None, [], {})}
+
+
+# A recently modified file may change again within the resolution of its modification time.
 _SETTLED = timedelta(seconds=2)
 _KEPT_SECONDS = 30 * 86_400
 
 _LOOK_SECONDS = 86_400
-"""How long nobody looks for what is old again: a look costs a second where a hundred thousand trees were read."""
+"""Interval of the cleanup: it takes a second in a cache of a hundred thousand trees."""
 
 _Stamp = list[Any]
 Loaded = tuple[Definitions, tuple[Mistake, ...]]
@@ -44,10 +148,9 @@ Loaded = tuple[Definitions, tuple[Mistake, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The files of one definitions path as they are now; ``stamps`` tell whether one has changed.
+    """The files of a definitions path in their current state; ``stamps`` detect changes.
 
-    ``conventions`` are those of the installation. ``variables`` are those of the environment that were read with them, once they
-    are known.
+    ``conventions`` are those of the installation. ``variables`` are the environment variables read with the files, once known.
     """
 
     path: Path
@@ -58,12 +161,12 @@ class Tree:
 
     @classmethod
     def scan(cls, path: Path, files: Iterable[Path], conventions: Conventions) -> Tree:
-        """Look at every file, without reading any."""
+        """Stat every file, without reading any."""
         files = tuple(files)
         return cls(path, files, tuple(map(_stamp, map(str, files))), conventions)
 
     def including(self, files: Iterable[Path], variables: Mapping[str, str | None]) -> Tree:
-        """The same with more files, and the variables of the environment, that decide the result."""
+        """Return a copy with additional files and environment variables that determine the result."""
         more = tuple(files)
         stamps = self.stamps + tuple(map(_stamp, map(str, more)))
         return replace(self, files=self.files + more, stamps=stamps, variables=variables)
@@ -79,16 +182,16 @@ def _stamp(path: str) -> _Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What Spark said of a query: nothing, when it can parse it."""
+    """Spark's answer about a query; empty when it parses."""
 
     refusal: Refusal | None
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The columns that a query returns, or why Spark refuses it; neither, when Spark cannot tell without a session.
+    """The columns that a query returns, or why Spark refuses it; neither, when Spark needs a session to tell.
 
-    ``collations`` are those of columns, by their names, which no table keeps.
+    ``collations`` are those of columns, by name; they are not stored in a table.
     """
 
     columns: tuple[Column, ...] = ()
@@ -97,9 +200,9 @@ class Returned:
 
 
 class Cache:
-    """A folder of earlier results; ``None`` keeps nothing.
+    """A folder of cached results; ``None`` disables the cache.
 
-    :param settled: how long a file must not have changed before what was read from it is trusted.
+    :param settled: minimum age of the last modification of a file for its cached result to be trusted.
     """
 
     def __init__(self, folder: Path | None, settled: timedelta = _SETTLED) -> None:
@@ -108,7 +211,10 @@ class Cache:
 
     @classmethod
     def of_user(cls, environ: Mapping[str, str] = os.environ) -> Cache:
-        """The folder that ``DYNAMIC_TABLES_CACHE`` names (empty: none), else one below the user's cache folder."""
+        """Return the cache in the folder that ``DYNAMIC_TABLES_CACHE`` names, by default in the user's cache folder.
+
+        An empty value disables the cache.
+        """
         named = environ.get("DYNAMIC_TABLES_CACHE")
         if named is not None:
             return cls(Path(named) if named else None)
@@ -117,7 +223,7 @@ class Cache:
         return cls(None)
 
     def analyse(self, query: str) -> Analysis:
-        """The analysis of a query, computed at most once for the same text."""
+        """Return the analysis of a query, computed at most once for the same text."""
         key = _digest(_versions(), query)
         with contextlib.suppress(OSError, ValueError):
             return from_plain(Analysis, json.loads(self._read(f"queries/{key}.json")))
@@ -126,7 +232,10 @@ class Cache:
         return analysis
 
     def analyse_with(self, spark: SparkParser, query: str) -> Analysis:
-        """As :meth:`analyse`, but Spark's own parser says what is SQL; asked at most once for the same text and version."""
+        """As :meth:`analyse`, but Spark's parser decides what is valid.
+
+        It is called at most once for the same text and version.
+        """
         return judge(query, self.analyse(query), functools.partial(self._refusal, spark, query))
 
     def _refusal(self, spark: SparkParser, query: str) -> Refusal | None:
@@ -138,7 +247,10 @@ class Cache:
         return refusal
 
     def returned(self, spark: SparkParser, query: str, settings: Mapping[str, str]) -> Returned:
-        """What Spark says that a query returns; asked at most once for the same text, settings and version."""
+        """Return the columns of a query according to Spark.
+
+        It is called at most once for the same text, settings and version.
+        """
         name = f"columns/{_digest(_versions(), spark.version, json.dumps(settings, sort_keys=True), query)}.json"
         with contextlib.suppress(OSError, ValueError):
             return from_plain(Returned, json.loads(self._read(name)))
@@ -148,7 +260,7 @@ class Cache:
         return returned
 
     def load(self, tree: Tree) -> Loaded | None:
-        """What :meth:`store` kept for exactly these files, if anything."""
+        """Return the result that :meth:`store` saved for exactly these files, if any."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             header, body = self._open(tree)
             if header is not None:
@@ -160,11 +272,11 @@ class Cache:
         return None
 
     def load_workflow(self, tree: Tree, workflow_id: str) -> Definitions | None:
-        """Of what :meth:`store` kept: the tables of that workflow and what they read; empty when there are none."""
+        """Return the tables of a workflow and what they read from the cached result; empty when there are none."""
         return self._load_part(tree, lambda header: header["workflows"].get(workflow_id, []))
 
     def load_table(self, tree: Tree, name: str) -> Definitions | None:
-        """Of what :meth:`store` kept: the table of that full name and what it reads; empty when there is none."""
+        """Return the table of a full name and what it reads from the cached result; empty when there is none."""
         return self._load_part(tree, lambda header: [name] if name in header["tables"] else [])
 
     def _load_part(self, tree: Tree, names_in: Callable[[dict[str, Any]], list[str]]) -> Definitions | None:
@@ -178,7 +290,7 @@ class Cache:
         return None
 
     def store(self, tree: Tree, definitions: Definitions, mistakes: Iterable[Mistake]) -> None:
-        """Keep the result of reading those files."""
+        """Store the result of reading those files."""
         lines: dict[TableIdentifier, bytes] = {}
         for table in definitions.tables.values():
             lines[table.identifier] = json.dumps({"table": to_plain(table)}).encode()
@@ -210,7 +322,7 @@ class Cache:
         self._forget_old()
 
     def _open(self, tree: Tree) -> tuple[dict[str, Any] | None, bytes]:
-        """The kept header and body; no header when any file is not as it was."""
+        """Return the cached header and body; the header is ``None`` when any file changed."""
         first, _, body = self._read(_tree_file(tree)).partition(b"\n")
         header = json.loads(first)
         now = list(tree.stamps)
@@ -240,7 +352,7 @@ class Cache:
             Path(temporary).replace(path)
 
     def _forget_old(self) -> None:
-        """Once a day, remove what was not written for a month; what is still needed is written again."""
+        """Once a day, remove entries not written for a month; those still in use are written again."""
         if self._folder is None:
             return
         looked = self._folder / "looked"
@@ -250,13 +362,13 @@ class Cache:
                 return
             looked.touch(0o600)
             for file in self._folder.glob("*/*"):
-                with contextlib.suppress(OSError):  # somebody else removed it, or it is none of ours
+                with contextlib.suppress(OSError):  # removed concurrently, or not a cache file
                     if now - file.stat().st_mtime > _KEPT_SECONDS:
                         file.unlink()
 
 
 def _returned(schema: str | None) -> Returned:
-    """The columns of a schema in Spark's JSON; none of one with types that only Spark has."""
+    """Return the columns of a schema in Spark's JSON; empty when it has types that only Spark supports."""
     fields = json.loads(schema)["fields"] if schema is not None else ()
     collations = {each["name"]: set(each["metadata"].get("__COLLATIONS", {}).values()) for each in fields}
     try:
@@ -272,7 +384,7 @@ def _digest(*parts: str) -> str:
 
 @functools.cache
 def _versions() -> str:
-    """Everything besides the files that decides a result: the code that reads them, as installed, and sqlglot."""
+    """Return the versions of everything besides the files that determines a result: the installed package and sqlglot."""
     package = Path(__file__).parent.parent
     code = sorted(str(file) for folder in ("core", "definitions", "yaml_files") for file in (package / folder).rglob("*.py"))
     code.append(str(package / "redaction.py"))

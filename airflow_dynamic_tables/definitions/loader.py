@@ -1,4 +1,4 @@
-"""Loading definitions: a file or a folder of YAML and SQL files becomes ``Definitions``, by way of the cache."""
+"""Loads a file or folder of YAML and SQL files into ``Definitions``, through the cache."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from airflow_dynamic_tables.exceptions import DefinitionError
 
 _SUFFIXES = (".yaml", ".yml", SQL_SUFFIX)
 USUAL = Conventions()
-"""The conventions of whoever says nothing of them."""
+"""Default conventions."""
 
 _OTHER_FILES = ("catalogs.yaml", "catalogs.yml")
 
@@ -33,9 +33,9 @@ def load_definitions(
 ) -> Definitions:
     """Load a file, or every YAML and SQL file below a folder.
 
-    :param conventions: what the installation says for all definitions.
-    :param cache: where earlier results are kept; by default the user's cache folder.
-    :param spark: decides what is SQL; without it, what we can read is.
+    :param conventions: settings of the installation for all definitions.
+    :param cache: where earlier results are stored; by default the user's cache folder.
+    :param spark: decides which queries are valid; by default sqlglot does.
     :raises DefinitionError: with all mistakes of all files.
     :raises ConfigurationError: when Spark's parser does not answer.
     """
@@ -53,13 +53,13 @@ def load_sound_definitions(
     spark: SparkParser | None = None,
     columns: ReturnedColumns | None = None,
 ) -> tuple[Definitions, tuple[Mistake, ...]]:
-    """Everything that is fine, and all mistakes, in order of path, line and column.
+    """Load everything that is valid, and return all mistakes, in order of path, line and column.
 
-    A table is fine when it has no mistake itself: one that reads a broken table stays, because it needs no more than its
-    name. A file that is no YAML hides no table of another file, even where that one reads tables of it. Parameters as for
+    A table is valid when it has no mistake itself: one that reads a broken table is kept, because it needs only its name. A
+    file that is not valid YAML does not affect the tables of other files, even if they read tables of it. Parameters as for
     :func:`load_definitions`.
 
-    :param columns: is asked which columns the queries return; what it finds wrong is a mistake, too.
+    :param columns: determines the columns that the queries return; its problems are mistakes, too.
     """
     cache = cache or Cache.of_user()
     found = find_files(path)
@@ -82,10 +82,10 @@ def load_sound_definitions(
 def load_drafted_definitions(
     path: Path, drafts: Mapping[Path, bytes | None], *, conventions: Conventions = USUAL, cache: Cache | None = None
 ) -> tuple[Definitions, tuple[Mistake, ...]]:
-    """As :func:`load_sound_definitions`, what it would say if this stood in these files of the folder.
+    """As :func:`load_sound_definitions`, as if the drafts were the content of these files of the folder.
 
     :param path: a folder, which need not exist yet.
-    :param drafts: by the paths of files below the folder, which need not exist yet, what is to stand there; ``None``: no file.
+    :param drafts: content by path of files below the folder, which need not exist yet; ``None`` removes the file.
     """
     from airflow_dynamic_tables.definitions.reading import read
     from airflow_dynamic_tables.yaml_files.variables import Variables
@@ -106,9 +106,9 @@ def load_task_definitions(
     conventions: Conventions = USUAL,
     cache: Cache | None = None,
 ) -> Definitions:
-    """What the refreshes of a workflow need: its tables, the sources and the dynamic tables they read or may read.
+    """Load what the refreshes of a workflow need: its tables, and the sources and dynamic tables they read or may read.
 
-    Empty when no table has that workflow or its definition is broken. With a warm cache nothing but this is read.
+    The result is empty when no table has that workflow or its definition is broken. With a warm cache only this part is read.
     Parameters as for :func:`load_definitions`.
     """
     return _part(
@@ -144,7 +144,7 @@ def _part(
     conventions: Conventions,
     cache: Cache | None,
 ) -> Definitions:
-    """What the refreshes of some tables need: of the cache, or of everything, which is then in the cache."""
+    """Load what the refreshes of some tables need, from the cache, or else load everything and store it in the cache."""
     cache = cache or Cache.of_user()
     part = cached(cache, Tree.scan(path, find_files(path).files, conventions))
     if part is not None:
@@ -160,21 +160,21 @@ def load_table_for_task(
     conventions: Conventions = USUAL,
     cache: Cache | None = None,
 ) -> DynamicTable | None:
-    """The table that is alone in that workflow; see :func:`load_task_definitions`."""
+    """Return the table that is alone in that workflow; see :func:`load_task_definitions`."""
     definitions = load_task_definitions(path, workflow_id, conventions=conventions, cache=cache)
     return next(iter(definitions.of_workflow(workflow_id)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The definition files of a path, sorted, and what below it cannot be looked at."""
+    """The definition files of a path, sorted, and mistakes for files that cannot be accessed."""
 
     files: list[Path]
     mistakes: list[Mistake]
 
 
 def find_files(path: Path) -> Found:
-    """The path itself and the defaults of its folder, or all YAML and SQL files below it that are not hidden."""
+    """Return the path itself and the defaults of its folder, or all YAML and SQL files below it that are not hidden."""
     mistakes: list[Mistake] = []
     if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises where it may not look
         return Found([path, *_defaults_beside(path)], mistakes)
@@ -183,7 +183,7 @@ def find_files(path: Path) -> Found:
 
 
 def _defaults_beside(path: Path) -> list[Path]:
-    """Nobody knows of one file how far up its folders are folders of definitions."""
+    """Return the defaults file in the folder of a single file; how far up its folders are definitions folders is unknown."""
     try:
         names = os.listdir(path.parent)  # noqa: PTH208 - as everywhere here, paths as text
     except OSError:
@@ -192,7 +192,7 @@ def _defaults_beside(path: Path) -> list[Path]:
 
 
 def _walk(top: str, mistakes: list[Mistake]) -> Iterator[str]:
-    """Paths as text: making a thousand Path objects to compare would take longer than reading the cache."""
+    """Yield paths as strings: creating a thousand Path objects takes longer than reading the cache."""
     folders: list[tuple[str, frozenset[str]]] = [(top, frozenset())]
     while folders:
         folder, above = folders.pop()
@@ -217,7 +217,7 @@ def _is_read(name: str) -> bool:
 
 @contextmanager
 def _told(path: str, mistakes: list[Mistake]) -> Iterator[None]:
-    """Make a mistake of what a file system refuses: the files beside it can be read."""
+    """Convert an error of the file system to a mistake, so that the other files are read."""
     try:
         yield
     except OSError as error:

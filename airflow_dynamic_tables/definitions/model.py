@@ -1,4 +1,4 @@
-"""What a definition means once it is read and checked: values, with every name resolved and every default applied."""
+"""Resolved definitions as values: every name resolved and every default applied."""
 
 from __future__ import annotations
 
@@ -9,42 +9,45 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from airflow_dynamic_tables.core.circles import needed_first
+from airflow_dynamic_tables.core.cycles import needed_first
+from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT, CatalogFormats
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import Initial
-from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
-from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount
-from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
+from airflow_dynamic_tables.core.refresh.reasons import Initial
+from airflow_dynamic_tables.core.refresh.sources import AwaitedData, Source
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
-from airflow_dynamic_tables.core.schedule.continuous import DEFAULT_CONTINUOUS, ContinuousSettings
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.schedule.refresh_mode import FRESHNESS_THRESHOLD, RefreshMode
-from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, CatalogFormats
-from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
+from airflow_dynamic_tables.core.schedule import (
+    DEFAULT_CONTINUOUS,
+    FRESHNESS_THRESHOLD,
+    ContinuousSettings,
+    Freshness,
+    RefreshMode,
+)
+from airflow_dynamic_tables.core.versions import DEFAULT_RETENTION, Retention
 
 OWN_DAG = "none"
-"""What stands in the place of a DAG's name for a table that shares none, whatever the defaults say."""
+"""Value of ``dag`` for a table that shares no DAG, overriding the defaults."""
 
 NO_SCHEDULE = "none"
-"""The schedule of a table that only updates of assets refresh."""
+"""Schedule of a table that is refreshed only by asset updates."""
 
 DEFAULTS_FILE = "defaults.yaml"
-"""The file of a folder that says what holds for all tables below it."""
+"""File with the defaults of all tables in a folder and below it."""
 
 
 def is_defaults_file(name: str) -> bool:
-    """Whether a file has that name, or one that somebody may take for it."""
+    """Return whether a file has that name, or one that may be mistaken for it."""
     return name.lower() in (DEFAULTS_FILE, "defaults.yml")
 
 
 @dataclass(frozen=True, slots=True)
 class Conventions:
-    """What an installation says for all definitions.
+    """Settings of an installation that apply to all definitions.
 
-    Names that leave them out have catalog and database of ``scope``. Queries may do what is ``allowed`` besides SQL. Tables to be
-    fresher than ``threshold`` are refreshed all the time, and those of a catalog have one of its ``formats``. Settings may
-    read the environment variables that one of the patterns ``variables`` names.
+    Names without catalog or database take them from ``scope``. ``allowed`` is what queries may do besides SQL. Tables with a
+    freshness below ``threshold`` are refreshed continuously. ``formats`` are the formats of each catalog. Settings may read
+    the environment variables that match one of the patterns ``variables``.
     """
 
     scope: tuple[str, str] = ("default", "default")
@@ -56,10 +59,10 @@ class Conventions:
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """What Airflow calls when something became of a task.
+    """A callback that Airflow calls at an event of a task.
 
-    ``path`` is ``module:name`` of what takes the task's context; with ``arguments``, of the class of a notifier that is made
-    with them.
+    ``path`` is ``module:name`` of a callable that takes the context of the task; with ``arguments``, of a notifier class that
+    is instantiated with them.
     """
 
     path: str
@@ -68,9 +71,9 @@ class Callback:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """When a run has to be over, and what Airflow calls when it is not.
+    """Deadline of a run, and the callback that Airflow calls when it is missed.
 
-    ``after`` is counted from the date of the run that ``reference`` names, by Airflow's name of it; ``None``: the freshness.
+    ``after`` is counted from the date of the run that ``reference`` names, by Airflow's name of it; ``None`` is the freshness.
     """
 
     callback: tuple[Callback, ...]
@@ -79,14 +82,14 @@ class Deadline:
 
 
 RUN_PARAMS = ("schedule_time", "partition", "full_refresh", "even_if_suspended", "do_not_wait", "tables")
-"""What every run can be asked for; no param of a definition has such a name."""
+"""Built-in params of every run; a param of a definition must not have one of these names."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunParam:
-    """What a run can be told besides: for callbacks, notifiers and templates, never for the query.
+    """An additional param of a run, for callbacks, notifiers and templates, never for the query.
 
-    ``type`` is string, integer, number or boolean, and ``default`` and ``choices`` are of it; no default: nothing.
+    ``type`` is string, integer, number or boolean, and ``default`` and ``choices`` have that type; ``default`` may be missing.
     """
 
     type: str = "string"
@@ -98,70 +101,71 @@ class RunParam:
 
 @dataclass(frozen=True, slots=True)
 class AssetReference:
-    """An asset of Airflow: that of a dynamic table, or one that goes by its URI or, where it has none, by its name."""
+    """An Airflow asset: that of a dynamic table, or one identified by its URI or, without a URI, by its name."""
 
     table: TableIdentifier | None = None
     uri: str | None = None
     name: str | None = None
 
     def __str__(self) -> str:
-        """As it is shown."""
+        """Return the display form."""
         return str(self.table or self.uri or self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """The assets whose updates refresh a table: that of any, or, when ``every``, those of all since the last time."""
+    """The assets whose updates refresh a table: any of them or, with ``every``, all of them since the last refresh."""
 
     assets: tuple[AssetReference, ...]
     every: bool = False
 
     @property
     def tables(self) -> tuple[TableIdentifier, ...]:
-        """The dynamic tables among them."""
+        """The dynamic tables among the assets."""
         return tuple(asset.table for asset in self.assets if asset.table is not None)
 
     def __str__(self) -> str:
-        """As it is shown."""
+        """Return the display form."""
         return (" and " if self.every else " or ").join(map(str, self.assets))
 
 
 class AirflowPart(StrEnum):
-    """The part of Airflow that a key is a setting of, and the form in which it takes it."""
+    """The part of Airflow that a key configures, and how the value is passed."""
 
     TASK = "task"
-    """An argument of the operator by the name of the key, with its value."""
+    """An argument of the operator with the name of the key."""
     TASK_CALLBACK = "task, callback"
     TASK_OTHER = "task, other"
     DAG = "DAG"
-    """An argument of the DAG by the name of the key, with its value."""
+    """An argument of the DAG with the name of the key."""
     DAG_CALLBACK = "DAG, callback"
     DAG_OTHER = "DAG, other"
 
     @property
     def owner(self) -> str:
-        """Whose setting it is: of the task or of the DAG."""
+        """The owner of the setting: the task or the DAG."""
         return self.partition(",")[0]
 
 
 class Decides(StrEnum):
-    """What of a table changes with a key, so that the key is part of the recipe."""
+    """What a key affects in the table; every key that affects anything is part of the recipe."""
 
     ROWS = "rows"
     REST = "rest"
-    """Only what a refresh writes or checks beside the rows."""
+    """Only data that a refresh writes or checks besides the rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The metadata of a YAML key; its name, type and default are those of the field.
+    """Metadata of a YAML key; its name, type and default are those of the field.
 
-    ``doc`` is the sentence of the reference and of the JSON Schema. A key with one needs no other declaration: YAML takes the
-    type of the field, within ``limits`` (as ``pydantic.Field`` has them), in the ``defaults`` of a file too if ``in_defaults``.
-    A key without one has another form or a check of its own, and is declared in ``definitions.declarations``, with its
-    sentence. ``names`` are the names in YAML if the field has another one, ``see`` is the place in the pages about it.
-    ``part`` is what of Airflow it sets, and the tables of one DAG agree on keys of a DAG and on those that are ``shared``.
-    A key that is ``kept`` is in the catalog even if it has its default. ``decides`` makes it a part of the recipe.
+    ``doc`` is the sentence of the reference and of the JSON Schema. A key with ``doc`` needs no other declaration: YAML takes
+    the type of the field, within ``limits`` (as arguments of ``pydantic.Field``), and in the ``defaults`` of a file too if
+    ``in_defaults``. A key without ``doc`` has another form or a check of its own, and is declared in
+    ``definitions.declarations``, with its sentence. ``names`` are the YAML names if they differ from the field. ``see`` is the
+    section of the documentation. ``part`` is the part of Airflow that it configures. The tables of one DAG must agree on keys
+    of a DAG and on ``shared`` ones. A ``kept`` key is written to the catalog even with its default value. ``decides`` makes it
+    a part of the recipe.
     """
 
     doc: str = ""
@@ -176,10 +180,10 @@ class Key:
 
 
 _COUNT = {"ge": 0, "le": 2**31 - 1}
-"""A whole number, up to the largest one that the columns of Airflow's database hold."""
+"""A non-negative integer, up to the maximum of the columns of Airflow's database."""
 
 _SHORT = {"max_length": 250}
-"""Letters of a pool, a queue or an executor that every column of Airflow's database holds."""
+"""Maximum length of the name of a pool, queue or executor in every column of Airflow's database."""
 
 _Callbacks = tuple[Callback, ...] | None
 
@@ -201,18 +205,19 @@ def _callback(doc: str, part: AirflowPart = AirflowPart.TASK_CALLBACK) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class DynamicTable:
-    """A table whose content is its query, never older than its freshness.
+    """A table whose content is the result of its query, never older than its freshness.
 
-    A field with a :class:`Key` is a key of the YAML: building, normalising, printing, the JSON Schema and the reference walk
-    these fields in this order.
+    A field with a :class:`Key` is a key of the YAML: building, normalising, printing, the JSON Schema and the reference
+    iterate over these fields in this order.
 
-    ``query`` is as written, ``expanded_query`` has every table name in full and every view inlined. ``upstream`` are the tables
-    that are read, in the order of their first mention. ``mode`` is how it is refreshed and ``mode_reason`` why; ``cron`` ticks
-    in ``timezone`` and is ``None`` only for a table that is not refreshed by schedule; updates of ``on`` refresh it, too, and
-    ``wait_for`` has to be there before. ``formatters`` maps partition keys to Java date patterns, in the order of the keys;
-    ``comments`` maps columns to comments. ``suspend_after_failures`` is five, ``scheduler`` Airflow if they are ``None``. The
-    job checks ``expectations``, the worker ``row_counts``. A table without a ``dag`` has its own. ``path`` and ``line`` are where
-    it was declared, ``file`` is the path from the folder of the definitions; ``text`` is that entry, without secrets.
+    ``query`` is as written; in ``expanded_query`` every table name is full and every view is inlined. ``upstream`` are the
+    tables that are read, in order of first mention. ``mode`` is the refresh mode and ``mode_reason`` its explanation. ``cron``
+    is evaluated in ``timezone``, and is ``None`` only for a table that is not refreshed on a schedule. Updates of ``on`` also
+    refresh it, and ``wait_for`` must be available before a refresh. ``formatters`` maps partition keys to Java date patterns,
+    in the order of the keys; ``comments`` maps columns to comments. If ``None``, ``suspend_after_failures`` is five and
+    ``scheduler`` is Airflow. The job checks ``expectations``, the worker checks ``row_counts``. A table without a ``dag`` has
+    its own DAG. ``path`` and ``line`` are the position of the declaration, ``file`` is the path relative to the definitions
+    folder; ``text`` is the entry without secrets.
     """
 
     identifier: Annotated[TableIdentifier, Key(names=("name",))]
@@ -347,18 +352,18 @@ class DynamicTable:
 
     @property
     def is_continuous(self) -> bool:
-        """Whether it is refreshed all the time, not by schedule."""
+        """Whether it is refreshed continuously, not on a schedule."""
         return self.mode is RefreshMode.CONTINUOUS
 
     @property
     def may_be_quarantined(self) -> bool:
-        """Whether a refresh may end with a stage that waits for a person."""
+        """Whether a refresh may end with a stage that waits for a manual decision."""
         return any(bounds.action is Action.QUARANTINE for bounds in self.row_counts)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyField:
-    """A YAML key and the field of :class:`DynamicTable` that has it: ``default`` is ``MISSING`` if there is none."""
+    """A YAML key and its field of :class:`DynamicTable`; ``default`` is ``MISSING`` if there is none."""
 
     name: str
     field: str
@@ -377,14 +382,14 @@ def _key_fields() -> Iterator[KeyField]:
 
 
 KEYS = tuple(_key_fields())
-"""All keys of a dynamic table but ``query_file``, which is another way to say ``query``."""
+"""All keys of a dynamic table except ``query_file``, which is an alternative to ``query``."""
 
 OF_ONE_DAG = tuple(each.field for each in KEYS if each.key.shared or (each.key.part and each.key.part.owner == AirflowPart.DAG))
-"""In what the tables of one DAG have to agree."""
+"""Fields on which the tables of one DAG must agree."""
 
 
 def settings_of(part: AirflowPart) -> tuple[str, ...]:
-    """The names of the settings of a part of Airflow."""
+    """Return the names of the settings of a part of Airflow."""
     return tuple(each.field for each in KEYS if each.key.part is part)
 
 
@@ -396,33 +401,33 @@ class Definitions:
     sources: Mapping[TableIdentifier, Source] = field(default_factory=dict)
 
     def table(self, name: str) -> DynamicTable | None:
-        """The table of that full name, or the only one whose name ends so (``sales.orders``, ``orders``)."""
+        """Return the table with that full name, or the only table whose name ends with it (``sales.orders``, ``orders``)."""
         ending = [table for identifier, table in self.tables.items() if f".{identifier}".endswith(f".{name}")]
         exact = [table for table in ending if str(table.identifier) == name]
         named = exact or ending
         return named[0] if len(named) == 1 else None
 
     def topological(self) -> list[DynamicTable]:
-        """All tables, each after the tables it reads; otherwise in order of their names."""
+        """Return all tables in topological order, by name where the order is free."""
         needs = {name: sorted(set(self.tables[name].upstream) & self.tables.keys()) for name in sorted(self.tables)}
         return [self.tables[name] for name in needed_first(needs)]
 
     def downstream(self, identifier: TableIdentifier) -> tuple[TableIdentifier, ...]:
-        """The tables that read that one directly, sorted."""
+        """Return the tables that read a table directly, sorted."""
         return tuple(sorted(table.identifier for table in self.tables.values() if identifier in table.upstream))
 
     def needed_by(self, table: DynamicTable) -> tuple[TableIdentifier, ...]:
-        """The tables and sources that a refresh of a table needs: what it reads; all, when a view of a catalog is among that."""
+        """Return the tables and sources that a refresh needs: those it reads, or all when it reads a view of a catalog."""
         if not any(name in self.sources and self.sources[name].is_view for name in table.upstream):
             return table.upstream
         return (*self.sources, *(name for name in self.tables if name != table.identifier))
 
     def of_workflow(self, workflow_id: str) -> list[DynamicTable]:
-        """The tables that a workflow refreshes."""
+        """Return the tables that a workflow refreshes."""
         return [table for table in self.tables.values() if table.workflow_id == workflow_id]
 
     def part_for(self, tables: Iterable[DynamicTable]) -> Definitions:
-        """Those tables, and the definitions that their refreshes need."""
+        """Return these tables and the definitions that their refreshes need."""
         read = {name: None for table in tables for name in (table.identifier, *self.needed_by(table))}
         return Definitions(
             {identifier: self.tables[identifier] for identifier in read if identifier in self.tables},
@@ -430,7 +435,7 @@ class Definitions:
         )
 
     def upstream_closure(self, identifier: TableIdentifier) -> tuple[TableIdentifier, ...]:
-        """Everything that table depends on, directly or not: dynamic tables and sources, sorted; not itself."""
+        """Return the dynamic tables and sources that a table depends on, directly or transitively, sorted; not itself."""
         above: set[TableIdentifier] = set()
         waiting = [identifier]
         while waiting:

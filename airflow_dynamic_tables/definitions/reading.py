@@ -1,4 +1,4 @@
-"""From files to declared entries, one by one, so that a mistake in one hides no other."""
+"""Reads files into declared entries, one by one, so that a mistake in one does not hide others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.limits import MISTAKES_PER_FILE
 from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, did_you_mean, understood
-from airflow_dynamic_tables.core.sinks.options import option_problems
+from airflow_dynamic_tables.core.sinks import option_problems
 from airflow_dynamic_tables.definitions.cache import Tree
 from airflow_dynamic_tables.definitions.declarations.base import Declaration
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
@@ -29,9 +29,8 @@ from airflow_dynamic_tables.definitions.statements.documents import parse_statem
 from airflow_dynamic_tables.definitions.statements.parsing import is_query
 from airflow_dynamic_tables.definitions.statements.values import SQL_SUFFIX
 from airflow_dynamic_tables.definitions.validating import misplaced, takes_variables, validate
-from airflow_dynamic_tables.yaml_files.documents import Document, Location
+from airflow_dynamic_tables.yaml_files.documents import Document, Location, read_text, text_of
 from airflow_dynamic_tables.yaml_files.parsing import parse_document
-from airflow_dynamic_tables.yaml_files.texts import read_text, text_of
 from airflow_dynamic_tables.yaml_files.variables import Variables, may_mention
 
 _SECTIONS: dict[str, type[SourceDeclaration | ViewDeclaration | TableDeclaration]] = {
@@ -40,12 +39,12 @@ _SECTIONS: dict[str, type[SourceDeclaration | ViewDeclaration | TableDeclaration
     "dynamic_tables": TableDeclaration,
 }
 TESTS = "tests"
-"""The key below which unit tests stand, which are read only by whoever wants them: a DAG does not pay for its tests."""
+"""Key of unit tests, which are read separately so that DAG parsing does not pay for them."""
 
 _KEYS = ("defaults", *_SECTIONS, TESTS)
 _Model = TypeVar("_Model", bound=Declaration)
 NO_DRAFTS: Mapping[Path, bytes] = MappingProxyType({})
-"""The drafts of whoever reads what stands in the files."""
+"""No drafts: the content of the files is read."""
 _SQL_NAME = re.compile(r"\b(?:TABLE|VIEW)\s+(?:IF\s+NOT\s+EXISTS\s+)?([\w.`]+)", re.IGNORECASE)
 _NAME = re.compile(r"\bname:\s*[\"']?([^\s\"',}#]+)")
 
@@ -54,8 +53,7 @@ _NAME = re.compile(r"\bname:\s*[\"']?([^\s\"',}#]+)")
 class _Reader:
     """Collects entries and mistakes of all files, the query files that were read, and names that broken parts declare.
 
-    ``folders`` has the defaults of each folder that says some, for all files below it. ``drafts`` are what is to stand in
-    files, and are read instead of what stands there now.
+    ``folders`` has the defaults of each folder, for all files below it. ``drafts`` are read in place of the content of files.
     """
 
     tree: Tree
@@ -69,7 +67,7 @@ class _Reader:
     missing_names: set[str] = field(default_factory=set)
 
     def read_defaults(self, path: Path) -> None:
-        """Read the defaults of a folder; whatever is wrong with them, no table below it is sound."""
+        """Read the defaults of a folder; if they have a mistake, every table below it is invalid."""
         self.folders[path.parent] = Defaults(dropped=frozenset({"catalog"}), broken=path)
         if path.name != DEFAULTS_FILE:
             message = f"the defaults of a folder stand in {DEFAULTS_FILE!r}; rename this file, to something else if it has tables"
@@ -93,9 +91,9 @@ class _Reader:
             self._read_document(document, document.data)
 
     def read_statements(self, path: Path) -> None:
-        """Read CREATE statements; files with a query are read where one names them."""
+        """Read CREATE statements; files with a query are read where an entry names them."""
         text, mistakes = self._text(path)
-        # A folder may hold queries that are none of ours.
+        # A folder may contain unrelated queries.
         if text is None or is_query(text):
             self.mistakes.add(mistakes)
             return
@@ -107,16 +105,16 @@ class _Reader:
             self._read_document(document, document.data)
 
     def is_query_file(self, path: Path) -> bool:
-        """Whether an entry of another file has its query in that one; then this is no file of definitions."""
+        """Return whether an entry of another file reads its query from this one; then this is not a definitions file."""
         return path.resolve() in self.queries
 
     def _text(self, path: Path) -> tuple[str | None, list[Mistake]]:
-        """What stands in a file, or is to stand there."""
+        """Return the content of a file, or its draft."""
         draft = self.drafts.get(path)
         return read_text(path) if draft is None else text_of(path, draft)
 
     def _document(self, path: Path, content: str) -> Document | None:
-        """A file that holds a mapping."""
+        """Return a file that contains a mapping."""
         text, mistakes = self._text(path)
         self.mistakes.add(mistakes)
         if text is None:
@@ -131,7 +129,7 @@ class _Reader:
         return document
 
     def _defaults(self, document: Document) -> Defaults:
-        """What a file says for all its entries."""
+        """Return the defaults that a file declares for all its entries."""
         data = document.data.get("defaults", {})
         declared, mistakes = self._declared(DefaultsDeclaration, data, document, ("defaults",))
         for option, problem in option_problems(declared.options, None) if declared is not None else ():
@@ -162,7 +160,7 @@ class _Reader:
                     self._read_entry(document, location, model, item, defaults)
 
     def _all_defaults(self, document: Document) -> Defaults:
-        """What holds for the entries of a file: its own defaults over those of its folders, the nearest first."""
+        """Return the defaults of the entries of a file: its own, then those of its folders, the nearest first."""
         folders = (document.path.parent, *document.path.parent.parents)
         every = [self._defaults(document), *(self.folders[folder] for folder in folders if folder in self.folders)]
         return reduce(Defaults.below, every)
@@ -207,7 +205,7 @@ class _Reader:
     def _declared(
         self, model: type[_Model], data: object, document: Document, location: Location
     ) -> tuple[_Model | None, list[Mistake]]:
-        """As :func:`validate`, with what the environment says for its variables; without the keys where it says nothing."""
+        """As :func:`validate`, with environment variables replaced; keys with undefined variables are dropped."""
         room = self.mistakes.room(document.path)
         if not isinstance(data, Mapping) or not may_mention(document):
             return validate(model, data, document, location, room)
@@ -224,7 +222,7 @@ class _Reader:
                 values[key] = value
         declared, mistakes = validate(model, values, document, location, room)
         if unclear:
-            # What the entry lacks without these keys is no second mistake.
+            # Missing values caused by dropped keys are not reported again.
             start = document.mistake(location, "")
             mistakes = [mistake for mistake in mistakes if (mistake.line, mistake.column) != (start.line, start.column)]
         return declared, [*unclear, *mistakes]
@@ -246,7 +244,7 @@ class _Reader:
                 return None, [document.mistake(location, f"{name!r} is outside of the definitions folder; move it there")]
             if not file.is_file():
                 return None, [document.mistake(location, f"there is no file {name!r} beside this one")]
-        except (OSError, ValueError, RuntimeError) as error:  # too long, with NUL, a link to itself
+        except (OSError, ValueError, RuntimeError) as error:  # too long, contains NUL, or a link to itself
             reason = getattr(error, "strerror", None) or error
             return None, [document.mistake(location, f"{name!r} can be no file: {reason}")]
         self.query_files.append(file)
@@ -256,13 +254,13 @@ class _Reader:
 
 
 def _dropped(data: object, declaration: Declaration) -> set[str]:
-    """The keys that were left out because they are wrong."""
+    """Return the keys that were dropped because they are invalid."""
     kept = {field.alias or name for name, field in type(declaration).model_fields.items() if name in declaration.model_fields_set}
     return set(data) - kept if isinstance(data, dict) else set()
 
 
 def _reading_order(file: Path) -> int:
-    """What holds for a folder is known before its files are read, and which files are queries before statements are."""
+    """Sort key of files: defaults before other files, and query files before statements."""
     return 0 if is_defaults_file(file.name) else 2 if file.suffix == SQL_SUFFIX else 1
 
 
@@ -273,11 +271,11 @@ def read(
     drafts: Mapping[Path, bytes] = NO_DRAFTS,
     columns: ReturnedColumns | None = None,
 ) -> tuple[tuple[Definitions, tuple[Mistake, ...]], list[Path]]:
-    """Read all files: what is fine, all mistakes in order, and the query files that were read too.
+    """Read all files: return the valid definitions, all mistakes in order, and the query files that were read.
 
-    :param variables: gives what stands for ``${NAME}``, and keeps what was asked for.
-    :param drafts: what is read instead of what stands in those files of the tree.
-    :param columns: is asked which columns the queries return.
+    :param variables: returns the values of ``${NAME}``, and records which were requested.
+    :param drafts: replaces the content of those files of the tree.
+    :param columns: determines the columns that the queries return.
     """
 
     def analyse_allowed(query: str) -> Analysis:

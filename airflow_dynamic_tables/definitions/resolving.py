@@ -1,4 +1,4 @@
-"""Entries of all files against each other: names in full, views expanded, and what only shows when all is known."""
+"""Resolves entries of all files against each other: full names, expanded views, and checks that need all entries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice, pairwise
 
-from airflow_dynamic_tables.core.circles import circle_in, without_circles
+from airflow_dynamic_tables.core.cycles import circle_in, without_circles
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, split_name
 from airflow_dynamic_tables.core.limits import (
     CIRCLES,
@@ -18,18 +18,18 @@ from airflow_dynamic_tables.core.limits import (
     WRITTEN_OUT_CHARACTERS,
 )
 from airflow_dynamic_tables.core.mistakes import Mistakes, did_you_mean, understood
-from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
+from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.definitions.building import build_source, build_table
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion, QueryText
-from airflow_dynamic_tables.definitions.lineage.names import renaming_mistakes
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import edited, expansion, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference, Target
+from airflow_dynamic_tables.definitions.renames import renaming_mistakes
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
-from airflow_dynamic_tables.definitions.rules import (
+from airflow_dynamic_tables.definitions.rules.tables import (
     forbidden_mistakes,
     group_mistakes,
     source_mistakes,
@@ -45,12 +45,12 @@ _TOO_DEEP = f"views read views here, more than {NESTED_VIEWS} deep; make a dynam
 _TOO_LONG = f"the query has more than {QUERY_CHARACTERS:,} characters; make views or dynamic tables of parts of it"
 
 _DEEPEST_SEARCH = 5 * NESTED_VIEWS
-"""How deep views are followed that are not written out yet; the search recurses."""
+"""Maximum depth of recursion into views that are not expanded yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Resolved:
-    """What takes the place of a reference, the tables that are read by it, and how deep views read views in it."""
+    """The replacement of a reference, the tables read through it, and the nesting depth of its views."""
 
     target: Target
     reads: Iterable[TableIdentifier]
@@ -74,7 +74,7 @@ class Resolver:
     _written_out: int = 0
 
     def resolve(self) -> Definitions:
-        """Everything that has no mistake."""
+        """Return everything that has no mistake."""
         self._register()
         sources: dict[TableIdentifier, Source] = {}
         tables: dict[TableIdentifier, DynamicTable] = {}
@@ -104,7 +104,7 @@ class Resolver:
         return Definitions(tables, sources)
 
     def _check_columns(self, definitions: Definitions, expansions: Mapping[TableIdentifier, Expansion]) -> None:
-        """Tell what Spark says of the queries of sound tables. These stay: what is wrong with them is what they read."""
+        """Report Spark's problems with the queries of valid tables. The tables are kept: the cause is what they read."""
         for identifier, problem in () if self.columns is None else self.columns.problems(definitions, expansions):
             query = self._known[identifier].query
             if query is not None and self.columns is not None:
@@ -112,7 +112,7 @@ class Resolver:
                 self.mistakes.add([self.columns.refused[identifier]])
 
     def _table(self, entry: Entry, declared: TableDeclaration, expansion: Expansion | None) -> DynamicTable | None:
-        """The table, when neither it nor its query has a mistake."""
+        """Return the table, if neither it nor its query has a mistake."""
         most = max(self.mistakes.room(entry.document.path), 1)
         every = chain(table_mistakes(entry, declared, expansion), forbidden_mistakes(entry, declared, self.allowed))
         named = partial(self._named, entry.scope)
@@ -133,7 +133,7 @@ class Resolver:
                 self.mistakes.add([entry.mistake("name", f"{entry.identifier} is already declared in {where}")])
 
     def _expand(self, entry: Entry, trail: tuple[TableIdentifier, ...] = ()) -> Expansion | None:
-        """The query of a table or view with every name in full; ``None``, and mistakes, when that cannot be."""
+        """Return the query of a table or view with full names; ``None``, with recorded mistakes, if it cannot be expanded."""
         if entry.query is None:
             return None
         if len(entry.query.text) > QUERY_CHARACTERS:
@@ -162,7 +162,10 @@ class Resolver:
     def _resolved(
         self, entry: Entry, query: QueryText, analysis: Analysis, trail: tuple[TableIdentifier, ...]
     ) -> list[_Resolved]:
-        """What takes the place of each reference; fewer, and mistakes, when one has nothing, or it would be too long."""
+        """Return the replacement of each reference.
+
+        Mistakes are recorded, and fewer replacements returned, when one is unknown or the query gets too long.
+        """
         every: list[_Resolved] = []
         length = len(analysis.text)
         if len(analysis.references) > TABLES_IN_QUERY:
@@ -185,7 +188,7 @@ class Resolver:
     def _target(
         self, entry: Entry, query: QueryText, reference: Reference, trail: tuple[TableIdentifier, ...]
     ) -> _Resolved | None:
-        """What takes the place of a reference."""
+        """Return the replacement of a reference."""
         names = tuple(part.text for part in reference.parts)
         offset = reference.parts[0].start
         if len(names) > 3:
@@ -225,14 +228,14 @@ class Resolver:
         return self._views[identifier]
 
     def _find(self, wanted: TableIdentifier) -> TableIdentifier | None:
-        """The declared table of that name; like Spark, by another case of letters when only one fits."""
+        """Return the declared table of a name; as in Spark, the case may differ if only one table matches."""
         if wanted in self._known:
             return wanted
         alike = self._folded.get(_fold(wanted), [])
         return alike[0] if len(alike) == 1 else None
 
     def _named(self, scope: tuple[str, str], name: str) -> tuple[TableIdentifier, Entry | None]:
-        """What a name outside of queries means; no entry when a broken file declares it.
+        """Resolve a name outside of queries; the entry is ``None`` when a broken file declares it.
 
         :raises ValueError: when nothing has that name.
         """
@@ -255,8 +258,9 @@ class Resolver:
     def _cycles(
         self, expansions: Mapping[TableIdentifier, Expansion], tables: Mapping[TableIdentifier, DynamicTable]
     ) -> Iterator[TableIdentifier]:
-        """The tables that depend on themselves, by reading or by being refreshed on updates; every circle is a mistake at its
-        first table.
+        """Yield the tables that depend on themselves, by reading or by asset updates.
+
+        Every cycle is a mistake at its first table.
         """
         reads = {identifier: {*expansion.origins} & expansions.keys() for identifier, expansion in expansions.items()}
         for identifier, table in tables.items():
@@ -280,7 +284,7 @@ class Resolver:
             self._tell_circle(path, expansions[path[0]])
 
     def _tell_circle(self, path: tuple[TableIdentifier, ...], expansion: Expansion) -> None:
-        """A mistake where the first table of a circle reads, or is refreshed on, the second one."""
+        """Record a mistake where the first table of a cycle reads, or is refreshed on, the second one."""
         entry = self._known[path[0]]
         way = " -> ".join(map(str, path))
         origin = expansion.origins.get(path[1])
@@ -305,7 +309,7 @@ def _fold(identifier: TableIdentifier) -> tuple[str, ...]:
 
 
 def _relative(identifier: TableIdentifier, scope: tuple[str, str], least: int) -> str:
-    """The shortest name, of at least that many parts, that means the table in a file with those defaults."""
+    """Return the shortest name, of at least that many parts, that resolves to the table in a file with those defaults."""
     if least <= 1 and (identifier.catalog, identifier.database) == scope:
         return identifier.table
     return str(identifier.path) if least <= 2 and identifier.catalog == scope[0] else str(identifier)

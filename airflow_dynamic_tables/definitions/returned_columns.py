@@ -1,4 +1,4 @@
-"""Which columns the queries of tables return, as Spark's analyzer tells of the columns of what they read. Nothing is run."""
+"""Columns that the queries of tables return, determined by Spark's analyzer without running them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS, FIXED, TIME_ZONE, decides_rows
-from airflow_dynamic_tables.core.tables.schema import Column, spark_ddl
-from airflow_dynamic_tables.core.tables.type_parsing import parse_type
-from airflow_dynamic_tables.core.tables.types import Primitive, replace_primitives
+from airflow_dynamic_tables.core.schema import Column, spark_ddl
+from airflow_dynamic_tables.core.types import Primitive, parse_type, replace_primitives
 from airflow_dynamic_tables.definitions.cache import Cache, Returned
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import edited, offset_before, table_edits
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
     from airflow_dynamic_tables.definitions.entries import Expansion
 
 Known = Callable[[TableIdentifier], str | None]
-"""The columns of a table as Spark DDL; ``None`` when nothing knows them."""
+"""Returns the columns of a table as Spark DDL; ``None`` when they are unknown."""
 
 Chosen = Callable[[Definitions], Collection[TableIdentifier]]
-"""The tables of definitions that are asked about."""
+"""Selects the tables of definitions to check."""
 
 _HIDDEN_COLUMN = re.compile(r"\b_metadata\b", re.IGNORECASE)
 _STORED = {"tinyint": "int", "smallint": "int", "char": "string", "varchar": "string"}
@@ -45,12 +44,12 @@ def _every_table(definitions: Definitions) -> Collection[TableIdentifier]:
 class ReturnedColumns:
     """Asks Spark which columns queries return.
 
-    After definitions were read with it, ``returned`` has what each query returns, ``refused`` the mistake of one that Spark
-    refuses, and ``unchecked`` why nothing is known of another one.
+    After definitions were read with it, ``returned`` has the columns of each query, ``refused`` the mistake of each query that
+    Spark refuses, and ``unchecked`` the reason for each query whose columns are unknown.
 
-    :param known: of tables and sources that are there already.
-    :param chosen: which tables of the definitions are asked about. Spark is asked about the queries of what they read, too,
-        where its columns are not known.
+    :param known: columns of existing tables and sources.
+    :param chosen: the tables of the definitions to check. The queries of their upstream tables are analysed too if the columns
+        of these are unknown.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class ReturnedColumns:
     def problems(
         self, definitions: Definitions, expansions: Mapping[TableIdentifier, Expansion]
     ) -> Iterator[tuple[TableIdentifier, Problem]]:
-        """What Spark refuses of queries, by the tables; offsets are of the text that the user wrote."""
+        """Yield Spark's problems with queries, by table; offsets refer to the text that the user wrote."""
         chosen = set(self._chosen(definitions))
         given: dict[TableIdentifier, str | None] = {}
         for name in self._needed(definitions, chosen, given):
@@ -82,7 +81,7 @@ class ReturnedColumns:
     def _needed(
         self, definitions: Definitions, chosen: Collection[TableIdentifier], given: dict[TableIdentifier, str | None]
     ) -> list[TableIdentifier]:
-        """The tables whose queries are asked about, parents first; what is known of the others is given."""
+        """Return the tables whose queries are analysed, parents first; known columns of other tables are added to ``given``."""
         waiting = list(chosen)
         needed = set(chosen)
         while waiting:
@@ -96,7 +95,7 @@ class ReturnedColumns:
         return [table.identifier for table in definitions.topological() if table.identifier in needed]
 
     def _declared(self, source: Source | None) -> str | None:
-        """The columns of a source that says them; its partition keys are strings where it leaves them out."""
+        """Return the declared columns of a source; partition keys that are not declared are strings."""
         if source is None or source.schema is None:
             return None
         named = source.schema.lower().replace("`", "")
@@ -104,7 +103,7 @@ class ReturnedColumns:
         return ", ".join([source.schema, *(f"{quote(key)} string" for key in keys)])
 
     def _ask(self, table: DynamicTable, expansion: Expansion, given: dict[TableIdentifier, str | None]) -> Problem | None:
-        """Ask about the query of a table; what it returns is given to those that read it."""
+        """Analyse the query of a table, and add its columns to ``given`` for the tables that read it."""
         name = table.identifier
         given[name] = None
         unknown = [each for each in table.upstream if given.get(each) is None]
@@ -126,7 +125,7 @@ class ReturnedColumns:
 
 
 class _Framed:
-    """A query over empty tables of known columns, which stand before it as common table expressions."""
+    """A query over empty tables of known columns, which are prepended as common table expressions."""
 
     def __init__(self, expansion: Expansion, given: Mapping[TableIdentifier, str]) -> None:
         self._expansion = expansion
@@ -141,7 +140,7 @@ class _Framed:
         self.text = f"{self._head}{edited(query, self._edits)}\n)"
 
     def offset(self, refusal: Refusal) -> int:
-        """Where in the text that the user wrote a refusal is; at its beginning where Spark names no place."""
+        """Return the offset of a refusal in the text that the user wrote; 0 if Spark reports no position."""
         text = self._expansion.analysis.text
         blank = len(text) - len(text.lstrip())
         if refusal.place is None:
@@ -160,7 +159,7 @@ def _new_name(number: int, query: str) -> str:
 
 
 def stored_ddl(columns: Collection[Column]) -> str | None:
-    """The columns of a table that is made of a query which returns these, as Spark DDL."""
+    """Return, as Spark DDL, the columns of a table created from a query with these outputs."""
     try:
         return spark_ddl([replace(column, type=stored_type(column.type)) for column in columns])
     except UnsupportedError:
@@ -168,8 +167,8 @@ def stored_ddl(columns: Collection[Column]) -> str | None:
 
 
 def stored_type(kind: str) -> str:
-    """What a table makes of a type: every format has these.
+    """Return the type that a table stores for a type, the same in every format.
 
-    :raises UnsupportedError: when the text is no type.
+    :raises UnsupportedError: when the text is not a type.
     """
     return str(replace_primitives(parse_type(kind), lambda part: Primitive(_STORED[part.name]) if part.name in _STORED else part))

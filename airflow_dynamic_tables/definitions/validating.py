@@ -1,4 +1,4 @@
-"""Pydantic's errors as mistakes: where the key or value stands, in words of the YAML file."""
+"""Converts pydantic errors to mistakes, with the position and terms of the YAML file."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _Model = TypeVar("_Model", bound=Declaration)
 def validate(
     model: type[_Model], data: object, document: Document, location: Location, room: int = MISTAKES_PER_FILE
 ) -> tuple[_Model | None, list[Mistake]]:
-    """Validate one entry; with mistakes, still give what is left without the keys that are wrong, if that is enough.
+    """Validate one entry; with mistakes, still return it without the invalid keys, if these are optional.
 
-    :param room: how many mistakes are described; without room, one says that there are some, and nothing is left.
+    :param room: how many mistakes are described; with 0, a single mistake states that there are some, and nothing is returned.
     """
     if isinstance(data, Mapping) and (empty := dict.fromkeys(key for key, value in data.items() if value is None)):
         rest, mistakes = validate(model, {key: data[key] for key in data if key not in empty}, document, location, room)
         shown = islice(empty, room + 1)
         nothing = [document.mistake((*location, key), f"{key!r} has no value; give one or remove the key") for key in shown]
-        # What the entry lacks without these keys is no second mistake.
+        # Missing values caused by dropped keys are not reported again.
         start = document.mistake(location, "")
         others = [mistake for mistake in mistakes if (mistake.line, mistake.column) != (start.line, start.column)]
         return rest, others + nothing
@@ -51,20 +51,20 @@ def validate(
 
 
 _SQL = ("query", "expectations")
-"""Keys in which ``${NAME}`` and ``{{ … }}`` are what they are to Spark."""
+"""Keys in which ``${NAME}`` and ``{{ … }}`` are passed to Spark unchanged."""
 
 _FREE_TEXTS = ("comment", "columns")
 
 
 def takes_variables(model: type[Declaration], key: str) -> bool:
-    """Whether ``${NAME}`` in the value of a key is a variable of the environment: in settings, not in what makes the table."""
+    """Return whether ``${NAME}`` in a key is an environment variable: in settings, but not in keys that define the table."""
     return key in (("path", "options") if model is SourceDeclaration else DefaultsDeclaration.model_fields)
 
 
 def misplaced(model: type[Declaration], location: Location, value: object) -> Iterator[tuple[Location, str]]:
-    """Variables and templates below a key of an entry that nobody would look up, and why.
+    """Yield variables and templates below a key of an entry that would not be resolved, and the reasons.
 
-    :param location: where the value stands; the key is its last step.
+    :param location: position of the value; the key is its last step.
     """
     key = str(location[-1])
     if key in _SQL:
@@ -79,7 +79,7 @@ def misplaced(model: type[Declaration], location: Location, value: object) -> It
 
 
 def _not_rendered(key: str, below: Location) -> str | None:
-    """Why Airflow does not look up what a template at that place asks for."""
+    """Return why Airflow does not render a template at that location."""
     instead = "write ${NAME} for a variable of the environment"
     if key != "spark" or below[0] not in RENDERED:
         texts = ", ".join(RENDERED)
@@ -152,7 +152,7 @@ def _kind(value: object) -> str:
 
 
 def _model_at(model: type[Declaration], path: Location) -> type[Declaration]:
-    """The model at that path."""
+    """Return the model at a path."""
     current = model
     for step in path:
         field = current.model_fields.get(str(step))
@@ -161,12 +161,12 @@ def _model_at(model: type[Declaration], path: Location) -> type[Declaration]:
 
 
 def _keys_of(model: type[Declaration]) -> list[str]:
-    """The keys that are legal in a model."""
+    """Return the legal keys of a model."""
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _model_in(annotation: object) -> type[Declaration] | None:
-    """The model that an annotation such as ``Model | None`` or ``tuple[Model, ...]`` is about."""
+    """Return the model in an annotation such as ``Model | None`` or ``tuple[Model, ...]``."""
     if isinstance(annotation, type) and issubclass(annotation, Declaration):
         return annotation
     return next(filter(None, map(_model_in, get_args(annotation))), None)

@@ -1,1 +1,1 @@
-"""How tables are read, staged and made visible: a folder for each format, found by the registry. Formats know no ledger."""
+"""Table formats: reading, staging and committing tables, independent of the ledger. The registry finds the implementation."""

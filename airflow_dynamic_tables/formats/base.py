@@ -1,12 +1,9 @@
-"""What a format must be able to do to be refreshed atomically (FLIP-305's StagedTable, plus ``outcome``).
-
-A commit has three outcomes: it returns a version (landed), raises CommitRejectedError (surely not landed), or raises
-CommitUnknownError. Only "surely not" may be followed by deleting files.
-"""
+"""Interfaces of table formats: tables, their stages, and their content."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,16 +11,81 @@ from functools import wraps
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from airflow_dynamic_tables.clients.deleting import Deleted
-from airflow_dynamic_tables.core.refresh.plan import RefreshResult
-from airflow_dynamic_tables.core.sinks.sink import Sink
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.tables.retention import Retention
-from airflow_dynamic_tables.core.tables.schema import Rebuild, TableLayout
-from airflow_dynamic_tables.core.tables.type_limits import NO_LIMITS, TypeLimits
-from airflow_dynamic_tables.core.tables.versions import Base, StreamPosition, Version
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.refresh.plan import RefreshResult, SourceBinding, SourcePart
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
+from airflow_dynamic_tables.core.schema import Rebuild, TableLayout
+from airflow_dynamic_tables.core.sinks import Sink
+from airflow_dynamic_tables.core.types import NO_LIMITS, TypeLimits
+from airflow_dynamic_tables.core.versions import Base, Retention, StreamPosition, Version
 from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
-from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.small_files import Compacted, Limits, PartitionFiles
+
+
+@dataclass(frozen=True, slots=True)
+class TableContent:
+    """One snapshot of a table as files: Spark reads exactly ``files`` with ``schema`` (DDL), by column name.
+
+    ``format`` is the file format. With ``base_path``, the ``partition_keys`` are in Hive-style folder names below it; otherwise
+    all columns are in the files. Files without a common base folder are also in ``parts``. With ``table``, Spark reads the
+    snapshot by that name with a library of its own. ``state`` is compared by later refreshes.
+    """
+
+    snapshot: str
+    files: tuple[str, ...] = ()
+    schema: str | None = None
+    format: str = "parquet"
+    base_path: str | None = None
+    partition_keys: tuple[str, ...] = ()
+    parts: tuple[SourcePart, ...] = ()
+    table: str | None = None
+    state: SourceState | None = None
+
+    def bound(self, identifier: TableIdentifier, view: str) -> SourceBinding:
+        """Return the binding of this content for a job that reads it as ``view``."""
+        return SourceBinding(
+            identifier=str(identifier),
+            view=view,
+            format=self.format,
+            version=self.snapshot,
+            files=() if self.parts else self.files,
+            base_path=self.base_path,
+            schema=self.schema,
+            partition_keys=self.partition_keys,
+            table=self.table,
+            parts=self.parts,
+            state=self.state,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """Row counts of a version: ``replaced`` rows of the requested partitions, and how many requested specs have rows (``held``).
+
+    ``total`` counts the rows of all ``partitions``; an unpartitioned table has one partition.
+    """
+
+    replaced: int
+    held: int
+    total: int
+    partitions: int
+
+    @classmethod
+    def of(cls, files: Iterable[tuple[Mapping[str, str | None], int]], asked: PartitionSet) -> RowCounts:
+        """Aggregate the row counts of files by partition."""
+        rows: Counter[tuple[tuple[str, str | None], ...]] = Counter()
+        for spec, count in files:
+            if count:
+                rows[tuple(spec.items())] += count
+        replaced = 0
+        held: set[frozenset[tuple[str, str | None]]] = set()
+        for partition, count in rows.items():
+            covering = asked.covering(dict(partition))
+            held |= {frozenset(spec.items()) for spec in covering}
+            replaced += count if covering else 0
+        return cls(replaced, len(held), rows.total(), len(rows))
+
 
 _Arguments = ParamSpec("_Arguments")
 _Answer = TypeVar("_Answer")
@@ -31,37 +93,47 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """What a commit makes of a table: the rows that the job wrote instead of those of ``partitions``.
+    """A commit: the rows written by the job replace those of ``partitions``.
 
-    ``partition_keys`` and ``comment`` are those of the definition. ``rebuild`` is what the commit may change of columns and
-    partition keys that the rows do not fit, in the same step.
-    ``data_timestamp`` is the time up to which the table is fresh now; ``None``, or one older than the table's, leaves it be.
-
-    With ``follows`` nothing is replaced: the rows are added to those that the stream returned up to that position, and
-    ``partitions`` are the ones that get some. ``position`` is how far the table is of a stream then; without it, of none.
-    ``stage`` is the folder that the job was told to write to, when the caller knows it. Rows that complete those of a version
-    name it as their ``base``; see :func:`~airflow_dynamic_tables.formats.commits.check_base`.
+    With ``follows``, rows are only added.
     """
 
     result: RefreshResult
     data_timestamp: datetime | None
+    """New data timestamp of the table; ``None``, or an older one than the table's, leaves it unchanged."""
+
     sources: Mapping[str, str] = field(default_factory=dict)
     partition_keys: tuple[str, ...] = ()
+    """Partition keys of the definition."""
+
     partitions: PartitionSet = WHOLE_TABLE
+    """Partitions to replace; with ``follows``, those that get rows."""
+
     comment: str | None = None
+    """Comment of the definition."""
+
     rebuild: Rebuild = Rebuild.NOTHING
+    """Incompatible changes of columns and partition keys that the commit may make in the same step."""
+
     position: StreamPosition | None = None
+    """New position of the table in a stream; ``None`` for rows of no stream."""
+
     follows: StreamPosition | None = None
+    """Stream position that the table must have; the rows are added to those returned up to it."""
+
     stage: str = ""
+    """Folder assigned to the job, if the caller knows it."""
+
     base: Base | None = None
+    """Version that the rows complete; see :func:`~airflow_dynamic_tables.formats.commits.check_base`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A version that was committed, and that another engine took away again, or some of its partitions.
+    """A committed version that another engine undid, completely or for some partitions.
 
-    ``how`` says what is known of that, after a comma, and ends with what goes on until the next refresh makes up for it;
-    ``for_good`` is whether none does, before somebody has decided. ``partitions`` are those that have to be refreshed.
+    ``how`` describes it, as a text after a comma that ends with the consequence until the next refresh repairs it. ``for_good``
+    is whether no refresh repairs it without a user's decision. ``partitions`` have to be refreshed.
     """
 
     version: Version
@@ -71,146 +143,145 @@ class Undone:
 
 
 class StagedTable(ABC):
-    """The stage of one refresh of one table, known by its token. Every method is idempotent."""
+    """The stage of one refresh of a table, identified by its token. All methods are idempotent."""
 
     @abstractmethod
     def begin(self) -> str:
-        """Prepare the stage; the URI of its folder, without a slash at the end, whose last part is the token."""
+        """Prepare the stage, and return the URI of its folder without a trailing slash; its last segment is the token."""
 
     def sink(self) -> Sink | None:
-        """The table of a server that the job makes and writes into; ``None`` when it writes files below the stage's folder."""
+        """Return the server table that the job creates and writes to; ``None`` if it writes files to the stage's folder."""
         return None
 
     @abstractmethod
     def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
-        """Make the stage visible in one step: metadata only, compare-and-swap, token recorded in the same step.
+        """Publish the stage atomically: a metadata-only compare-and-swap that also records the token.
 
-        ``before_publish`` is called after the current state of the table was read and before anything is published, once for
-        every attempt; what it raises ends the commit. A commit that landed before returns its version again.
+        ``before_publish`` is called on every attempt, after the current state of the table is read and before anything is
+        published; an exception from it aborts the commit. A repeated commit returns the same version.
 
-        :raises StageRejectedError: when the stage is not what the result says, or its schema is illegal.
-        :raises CommitRejectedError: when it surely did not land, such as when the table is not where a stream's batch follows.
-        :raises CommitUnknownError: when nobody knows.
-        :raises UnsupportedError: when it is of a stream, and this format cannot add rows in one step.
+        :raises StageRejectedError: if the stage differs from the job's result, or its schema is invalid.
+        :raises CommitRejectedError: if it certainly failed, for example because the table is not at the position that a stream's
+            batch follows.
+        :raises CommitUnknownError: if the outcome is unknown.
+        :raises UnsupportedError: if it is of a stream, and this format cannot add rows atomically.
         """
 
     def restore(self, number: int, before_publish: Callable[[], None], *, with_columns: bool = False) -> Version:  # noqa: ARG002
-        """Make the content of a kept version current again, as a new version, in one step; otherwise as :meth:`commit`.
+        """Restore the content of a kept version as a new version, atomically; otherwise like :meth:`commit`.
 
-        The new version has this token, the next number, and the content, data timestamp and sources of the old one. The columns
-        stay as they are now, and those that the old version did not have yet are null; unless columns and keys come back, too.
+        The new version has this token, the next number, and the content, data timestamp and sources of the old one. The current
+        columns are kept, and are null where the old version lacks them, unless columns and keys are restored, too.
 
-        :raises VersionNotFoundError: when that version is not kept; names those that are.
-        :raises SchemaEvolutionError: when the columns of that version do not fit the table any more.
+        :raises VersionNotFoundError: if that version is not kept; names those that are.
+        :raises SchemaEvolutionError: if the columns of that version are incompatible with the table.
         """
         raise UnsupportedError(f"Version {number} cannot be restored: this format keeps no earlier versions.")
 
     def compact(self, partitions: PartitionSet, limits: Limits, before_publish: Callable[[], None]) -> Compacted | None:  # noqa: ARG002
-        """Make few files of many small ones, in one step that is no version; otherwise as :meth:`commit`.
+        """Merge small files atomically, without a new version; otherwise like :meth:`commit`.
 
-        :return: ``None`` when nothing could be made one, so that nothing was published.
-        :raises StageRejectedError: when that cannot be done without changing a row.
+        :return: ``None`` if no files could be merged, so that nothing was published.
+        :raises StageRejectedError: if files cannot be merged without changing a row.
         """
         raise UnsupportedError(f"The small files of {partitions} stay as they are: this format does not compact.")
 
     @abstractmethod
     def outcome(self) -> Version | None:
-        """The version this token's commit made, looked up in the table's own metadata; ``None`` when it did not land.
+        """Return the version committed with this token, from the table's own metadata; ``None`` if it did not succeed.
 
-        That the token is not there proves nothing: other engines make tables forget snapshots. A commit landed also when the
-        table still refers to a file of the stage; its number is 0 when nobody knows it any more, or when it was a compaction,
-        which is no version.
+        A missing token proves nothing, because other engines expire snapshots. A commit also succeeded if the table still refers
+        to a file of the stage. Its number is 0 if unknown, or for a compaction, which is not a version.
 
-        :raises CatalogUnavailableError: when the metadata cannot be read.
+        :raises CatalogUnavailableError: if the metadata cannot be read.
         """
 
     @abstractmethod
     def fence(self) -> None:
-        """Make sure that a commit of this token which is under way can no longer land, also when nothing was committed yet.
+        """Ensure that a running commit with this token can no longer succeed, even before the first commit.
 
-        :raises CommitRejectedError: when that cannot be made sure, which says nothing of the commit; then no file may be deleted.
-        :raises CommitUnknownError: when nobody knows whether it was.
+        :raises CommitRejectedError: if this cannot be ensured; the commit may still succeed, and no file may be deleted.
+        :raises CommitUnknownError: if the outcome is unknown.
         """
 
     @abstractmethod
     def abort(self, location: str | None = None) -> None:
-        """Delete the stage's files; missing ones are fine. Never called while the commit might still land.
+        """Delete the stage's files, if any. Never called while the commit might still succeed.
 
-        :param location: where :meth:`begin` said that the stage is, for formats that cannot tell any more when the table is gone.
-        :raises ConflictError: when a format sees that the table reads them all the same; then they stay.
+        :param location: the folder returned by :meth:`begin`, for formats that cannot determine it for a dropped table.
+        :raises ConflictError: if the table refers to the files, so they are kept.
         """
 
 
 class LoadedTable(ABC):
-    """A table as one load found it, whether it exists or not: its catalog is asked once for all answers.
+    """A table as loaded once, whether it exists or not: all methods use the same response of its catalog.
 
-    The first question that needs more, such as the list of partitions, reads that, and it is kept. If the rows of the loaded
-    version cannot be read any more by then, :meth:`read` returns a later version and names it. Every method may raise
-    CatalogUnavailableError.
+    Further metadata, such as the list of partitions, is read on first use and kept. If the rows of the loaded version can no
+    longer be read by then, :meth:`read` returns a later version and names it. Every method may raise CatalogUnavailableError.
     """
 
     @abstractmethod
     def folder(self) -> str | None:
-        """URI of the folder with all stages and files of the table, without a slash at the end; ``None`` when there is none."""
+        """Return the URI of the folder with all stages and files, without a trailing slash; ``None`` if there is none."""
 
     @abstractmethod
     def current(self) -> Version | None:
-        """The current version; ``None`` before the first commit."""
+        """Return the current version; ``None`` before the first commit."""
 
     @abstractmethod
     def layout(self) -> TableLayout | None:
-        """What a refresh has to fit; ``None`` while every query does, before the first commit."""
+        """Return the layout that the next refresh has to match; ``None`` before the first commit, when any query is accepted."""
 
     def undone(self) -> list[Undone]:
-        """The versions whose rows are not the table's any more though no other version replaced them, oldest first.
+        """Return the versions whose rows were lost without being replaced by another version, oldest first.
 
-        That can be where a table has no compare-and-swap that other engines use, too.
+        This happens in formats without a compare-and-swap that other engines use as well.
         """
         return []
 
     def position(self) -> StreamPosition | None:
-        """How far the table is of the stream that its rows are of.
+        """Return the table's position in a stream.
 
-        ``None`` when they are of none: a refresh, a rollback or somebody else changed them since, as far as anybody knows.
+        ``None`` if its rows are of no stream: a refresh, a rollback or others changed them since, as far as is known.
         """
         return None
 
     @abstractmethod
     def versions(self) -> list[Version]:
-        """All versions that are still kept, oldest first."""
+        """Return all kept versions, oldest first."""
 
     @abstractmethod
     def read(self, spark_name: str | None = None) -> TableContent:
-        """The rows of the table, bound to its snapshot.
+        """Return the rows of the table, bound to its snapshot.
 
-        :param spark_name: the name by which a catalog of Spark's own has it, if one is configured.
-        :raises TableNotFoundError: when there is no such table, or nothing in it yet.
-        :raises UnsupportedError: when reading its files alone would give wrong rows, and there is no other way.
+        :param spark_name: its name in a Spark catalog, if one is configured.
+        :raises TableNotFoundError: if the table does not exist or has no version yet.
+        :raises UnsupportedError: if reading its files alone would return wrong rows, and there is no other way.
         """
 
     @abstractmethod
     def count(self, partitions: PartitionSet) -> RowCounts | None:
-        """Rows of the current version, without reading data.
+        """Count the rows of the current version without reading data.
 
-        :param partitions: the ones of interest.
-        :return: ``None`` when there is no version yet, or nobody counted its rows.
+        :param partitions: the partitions of interest.
+        :return: ``None`` if there is no version yet, or its row counts are unknown.
         """
 
     @abstractmethod
     def sample(self, rows: int, version: int | None = None) -> list[dict[str, Any]]:
-        """The first rows of a version, of the current one when none is named.
+        """Return the first rows of a version, by default the current one.
 
-        :raises TableNotFoundError: when there is no such table.
-        :raises VersionNotFoundError: when that version is not kept; names those that are.
+        :raises TableNotFoundError: if the table does not exist.
+        :raises VersionNotFoundError: if that version is not kept; names those that are.
         """
 
 
 def _of_loaded(
     question: Callable[Concatenate[LoadedTable, _Arguments], _Answer],
 ) -> Callable[Concatenate[LakeTable, _Arguments], _Answer]:
-    """A method of a table that loads it for one question."""
+    """Return a method that loads the table and calls the given method on it."""
 
-    @wraps(question, updated=())  # its __dict__ says that it is abstract
+    @wraps(question, updated=())  # its __dict__ marks it as abstract
     def ask(self: LakeTable, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
         answer: _Answer = getattr(self.load(), question.__name__)(*args, **kwargs)
         return answer
@@ -219,48 +290,62 @@ def _of_loaded(
 
 
 class LakeTable(ABC):
-    """A handle of one table that is refreshed here. Every method may raise CatalogUnavailableError.
+    """A table that is refreshed here. Every method may raise CatalogUnavailableError.
 
-    A format makes it of a store, the table's path and the format of its files. ``is_atomic`` is False when readers may see a part
-    of a commit; then somebody has to say ``atomicity: none``. One that ``makes_entries`` cannot be made by another name than the
-    one by which others will find it, and need not: the first commit makes it together with its entry in the catalog, see
-    :meth:`once`. ``can_add`` is True when a commit can add rows in one step, as streams do. ``library`` in
-    ``spark.sql.extensions``, or else the catalog, lets Spark read what files alone do not tell. ``limits`` are types and names
-    that no column can have; a commit refuses them, too. ``remembers_undone`` says that :meth:`undone` has every version which
-    another engine took away. Otherwise the table may know nothing of those that are later than the current one.
+    A format creates it from a store, the table's path and the format of its files.
     """
 
     is_atomic: ClassVar[bool] = True
+    """False if readers may see a partial commit; the definition then has to set ``atomicity: none``."""
+
     makes_entries: ClassVar[bool] = False
+    """Whether the first commit creates the table together with its catalog entry, see :meth:`once`.
+
+    Required if the table cannot be created under another name than the final one.
+    """
+
     limits: ClassVar[TypeLimits] = NO_LIMITS
+    """Types and names that columns cannot have; a commit rejects them, too."""
+
     can_add: ClassVar[bool] = False
+    """Whether a commit can add rows atomically, as streams do."""
+
     library: ClassVar[str] = ""
+    """Name in ``spark.sql.extensions`` of a library by which Spark reads tables that cannot be read from files alone.
+
+    If empty, a Spark catalog does this.
+    """
+
     remembers_undone: ClassVar[bool] = False
+    """Whether :meth:`undone` returns every version undone by another engine.
+
+    Otherwise the table may not record versions later than the current one.
+    """
 
     @abstractmethod
     def stage(self, token: str) -> StagedTable:
-        """The stage of one refresh; touches nothing yet."""
+        """Return the stage of one refresh; reads and writes nothing yet."""
 
     def once(self, token: str, entry: Mapping[str, Any], *, is_new: bool) -> StagedTable:  # noqa: ARG002
-        """The stage of a table that is made of a query once; touches nothing yet.
+        """Return the stage of a one-off table; reads and writes nothing yet.
 
-        Its commit also raises TableAlreadyExistsError: a table that is new is made only while nothing has its name.
+        Its commit also raises TableAlreadyExistsError: a new table is created only if its name is free.
 
-        :param entry: what the catalog is to keep of the table, as it encodes it; for formats that ``makes_entries``.
-        :param is_new: whether the commit makes the table; else it replaces one that was made so.
+        :param entry: the encoded catalog entry of the table, for formats with ``makes_entries``.
+        :param is_new: whether the commit creates the table; otherwise it replaces a one-off table.
         """
         return self.stage(token)
 
-    def check_makeable(self) -> None:  # noqa: B027 - where a catalog makes the entry, it tells
-        """Check that a format that ``makes_entries`` can make the table, as far as anybody can tell before the first commit.
+    def check_makeable(self) -> None:  # noqa: B027 - only for makes_entries
+        """Check before the first commit, as far as possible, that a format with ``makes_entries`` can create the table.
 
-        :raises TableAlreadyExistsError: when its name is taken.
-        :raises ConfigurationError: when something else keeps it from being made.
+        :raises TableAlreadyExistsError: if its name is taken.
+        :raises ConfigurationError: if it cannot be created for another reason.
         """
 
     @abstractmethod
     def load(self) -> LoadedTable:
-        """The table as it is now. Load it once to ask several questions about the same moment."""
+        """Load the current table. Use one load for several calls that have to be consistent."""
 
     folder = _of_loaded(LoadedTable.folder)
     current = _of_loaded(LoadedTable.current)
@@ -273,14 +358,17 @@ class LakeTable(ABC):
     sample = _of_loaded(LoadedTable.sample)
 
     def scattered(self, limits: Limits, *, is_cheap: bool = False) -> list[PartitionSet]:  # noqa: ARG002
-        """Partitions with too many small files, those together that one compaction takes; none where it cannot compact.
+        """Return partitions with too many small files, grouped by compaction; empty if the format cannot compact.
 
-        :param is_cheap: look only at what can be scattered since the last time.
+        :param is_cheap: whether to check only changes since the last compaction.
         """
         return []
 
     def count_files(self, limits: Limits) -> list[PartitionFiles]:  # noqa: ARG002
-        """How many files each partition has, and why some stay as they are; UnsupportedError when all do, which says why."""
+        """Count the files of each partition, with the reasons why some are not compacted.
+
+        :raises UnsupportedError: if the table cannot be compacted; states the reason.
+        """
         raise UnsupportedError("Its format keeps no version while files are replaced, so its files are not compacted.")
 
     def expire(
@@ -290,28 +378,28 @@ class LakeTable(ABC):
         pinned: Callable[[], Collection[str]],  # noqa: ARG002
         least: int = 1,  # noqa: ARG002
     ) -> int:
-        """Forget versions that are due; no file is deleted yet. Formats that keep one version have nothing to do.
+        """Expire versions that are due, without deleting files. Formats that keep one version do nothing.
 
-        :param pinned: called after the table was read; gives tokens and snapshots of versions that stay, with all newer ones.
-        :param least: nothing is forgotten while fewer snapshots are due.
-        :return: how many snapshots are gone.
+        :param pinned: called after the table is read; returns tokens and snapshots of versions to keep with all newer ones.
+        :param least: the minimum number of due snapshots; with fewer, none expire.
+        :return: the number of expired snapshots.
         """
         return 0
 
     def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:  # noqa: ARG002
-        """Delete files below the table's location that nothing refers to and that have not changed since ``before``.
+        """Delete files below the table's location that are not referenced and have not changed since ``before``.
 
-        :param held: called after the files were listed and before it is read what the table refers to, by a format with several
-            versions also after that; gives folders of unfinished stages, of which nothing may be deleted, and what it raises
-            ends the deletion before it began.
+        :param held: returns the folders of unfinished stages, which are not deleted. Called after listing the files and before
+            reading what the table refers to; formats with several versions call it again after that. An exception from it aborts
+            the deletion before it begins.
         """
         return Deleted()
 
 
 def kept_version(versions: Iterable[Version], number: int, table: object) -> Version:
-    """The version of that number.
+    """Return the version with a number.
 
-    :raises VersionNotFoundError: when it is not among them; names those that are.
+    :raises VersionNotFoundError: if it is not among them; names those that are.
     """
     kept = {version.number: version for version in versions}
     if number not in kept:

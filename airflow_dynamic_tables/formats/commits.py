@@ -1,6 +1,6 @@
-"""What every format does at a commit: it checks, numbers and records the same, tries again, and ends in one of three ways.
+"""Commits of all formats: common checks, version properties, retries and outcomes.
 
-A commit landed, surely did not (CommitRejectedError), or nobody knows (CommitUnknownError).
+A commit succeeds, certainly fails (CommitRejectedError), or has an unknown outcome (CommitUnknownError).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TypeVar, cast
 
 from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay, wait_none, wait_random_exponential
 
+from airflow_dynamic_tables.core.formats import streamed_formats
 from airflow_dynamic_tables.core.mistakes import shown
+from airflow_dynamic_tables.core.partition_dates import normalised
+from airflow_dynamic_tables.core.partitions import PartitionSet, describe
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult
-from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
-from airflow_dynamic_tables.core.tables.formats import streamed_formats
-from airflow_dynamic_tables.core.tables.partition_values import normalised
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
-from airflow_dynamic_tables.core.tables.schema import Rebuild
-from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version, recorded
+from airflow_dynamic_tables.core.schedule import is_ahead
+from airflow_dynamic_tables.core.schema import Rebuild
+from airflow_dynamic_tables.core.versions import StreamPosition, Version, recorded
 from airflow_dynamic_tables.exceptions import (
     CommitRejectedError,
     CommitUnknownError,
@@ -31,7 +31,7 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.formats.base import CommitRequest
 
 TOKEN = "dynamic-tables.token"
-"""Property of a version that says which refresh made it."""
+"""Property of a version with the token of its refresh."""
 
 NUMBER = "dynamic-tables.version"
 """Property of a version with its number."""
@@ -40,19 +40,19 @@ DATA_TIMESTAMP = "dynamic-tables.data-timestamp"
 SOURCES = "dynamic-tables.sources"
 
 PARTITIONS = "dynamic-tables.partitions"
-"""Property of a version with the partitions that its commit replaced, unless they are too many."""
+"""Property of a version with the partitions that its commit replaced, unless there are too many."""
 
 FENCE = "dynamic-tables.fence"
-"""Property of a snapshot that is no version: it keeps the commit of that token from landing."""
+"""Property of a snapshot that is not a version: it fences the commit with that token."""
 
 COMPACTION = "dynamic-tables.compaction"
-"""Property of a snapshot that is no version: the same rows as before in fewer files, made by that token."""
+"""Property of a snapshot that is not a version: the compaction with that token rewrote the rows to fewer files."""
 
 ATTEMPTS = 10
-"""How often something is looked at while others change the same table."""
+"""Most attempts to read a table that is changed concurrently."""
 
 PATIENCE = 300.0
-"""Seconds for which a commit is tried while others change the same table: dozens that commit at once all have their turn."""
+"""Seconds for retries of a commit under concurrent changes, enough for dozens of concurrent commits."""
 
 _T = TypeVar("_T")
 
@@ -65,11 +65,11 @@ def until_done(
     pause: bool = True,
     error: type[DynamicTableError] = CommitRejectedError,
 ) -> _T:
-    """What ``attempt`` gives as soon as that is not ``None``; it reads the table anew every time.
+    """Call ``attempt``, which reads the table each time, until it returns a value other than ``None``.
 
     :param doing: what it does, for the message.
-    :param pause: wait longer and longer between two tries, so that many who commit at once do not only disturb one another.
-    :param error: what is raised when it gave nothing for five minutes.
+    :param pause: whether to wait with exponential backoff, so that many concurrent commits make progress.
+    :param error: raised if it returned ``None`` for five minutes.
     """
 
     def give_up(state: RetryCallState) -> _T:
@@ -84,10 +84,10 @@ def until_done(
     return cast(_T, retrying(attempt))
 
 
-def told_of(
+def snapshot_properties(
     token: str, number: int, data_timestamp: datetime | None, sources: Mapping[str, str], replaced: PartitionSet
 ) -> dict[str, str]:
-    """What a format with properties of versions writes there; :func:`version_of` reads it."""
+    """Return the properties of a version, for formats that have such; :func:`version_of` reads them."""
     partitions = recorded(replaced)
     return {
         TOKEN: token,
@@ -99,9 +99,9 @@ def told_of(
 
 
 def version_of(told: Mapping[str, str], snapshot: str, committed_ms: int) -> Version:
-    """The version that its properties tell of, among which there is a token.
+    """Return the version described by its properties, which include a token.
 
-    :param committed_ms: when it was committed, in milliseconds since 1970.
+    :param committed_ms: the commit time in milliseconds since 1970.
     """
     return Version(
         number=int(told.get(NUMBER) or 0),
@@ -115,7 +115,7 @@ def version_of(told: Mapping[str, str], snapshot: str, committed_ms: int) -> Ver
 
 
 def not_restored(number: int, path: object, error: SchemaEvolutionError) -> SchemaEvolutionError:
-    """The error of a version that does not fit the table any more; says what to do."""
+    """Return the error for restoring an incompatible version, with instructions."""
     return SchemaEvolutionError(
         f"Version {number} of {path} is from before its columns or partition keys changed, so it can be read "
         f"(show --version {number}) but not restored: change the definition back and refresh with --full-refresh, or "
@@ -124,14 +124,14 @@ def not_restored(number: int, path: object, error: SchemaEvolutionError) -> Sche
 
 
 def unknown(path: object, error: BaseException) -> CommitUnknownError:
-    """The error of a commit whose answer was lost."""
+    """Return the error for a commit whose response was lost."""
     return CommitUnknownError(
         f"Nobody knows whether the commit of {path} landed ({error}); it is looked up before anything is deleted."
     )
 
 
 def fresh_until(wanted: datetime | None, current: Version | None) -> datetime | None:
-    """The time up to which a table is fresh after a commit: it never goes back, but from the future. In UTC."""
+    """Return the data timestamp of a table after a commit, in UTC: it never decreases, except from a future time."""
     times = [time for time in (wanted, current.data_timestamp if current is not None else None) if time is not None]
     if wanted is not None and is_ahead(max(times), now := datetime.now(UTC)) and not is_ahead(wanted, now):
         return wanted.astimezone(UTC)
@@ -139,11 +139,11 @@ def fresh_until(wanted: datetime | None, current: Version | None) -> datetime | 
 
 
 def check_result(request: CommitRequest, token: str, stage: str, *, can_add: bool = False) -> None:
-    """Check that a result is of that token and stage and within its plan.
+    """Check that a result matches its token, stage and plan.
 
-    :param can_add: whether the format can add rows in one step.
-    :raises StageRejectedError: says what is wrong.
-    :raises UnsupportedError: when it is of a stream, and the format cannot.
+    :param can_add: whether the format can add rows atomically.
+    :raises StageRejectedError: if a check fails.
+    :raises UnsupportedError: if it is of a stream, and the format cannot add rows.
     """
     result = request.result
     if request.position is not None and not can_add:
@@ -165,14 +165,14 @@ def check_result(request: CommitRequest, token: str, stage: str, *, can_add: boo
 
 
 def check_base(path: object, request: CommitRequest, current: Version | None, versions: Callable[[], Iterable[Version]]) -> None:
-    """Check that a table has not gone back behind the version that a refresh was planned on.
+    """Check that a table was not rolled back behind the version that a refresh was planned on.
 
-    The refresh makes what that version lacks, and says up to when the table is fresh then: on an earlier version it would leave
-    out what was made in between. A later version that continues it is fine. A refresh of the whole table continues none.
+    The refresh completes that version, and sets the table's data timestamp accordingly: on an earlier version, it would omit the
+    changes in between. A later version that continues it is accepted. A refresh of the complete table does not depend on it.
 
-    :param current: the current version of the table that is about to be changed.
-    :param versions: gives its versions, without those that another engine took back.
-    :raises CommitRejectedError: when it has.
+    :param current: the current version of the table to change.
+    :param versions: returns its versions, without those that another engine rolled back.
+    :raises CommitRejectedError: if the table was rolled back.
     """
     base = request.base
     if base is None or request.partitions.is_whole or (current is not None and current.token == base.token):
@@ -188,10 +188,10 @@ def check_base(path: object, request: CommitRequest, current: Version | None, ve
 
 
 def check_position(path: object, request: CommitRequest, position: Callable[[], StreamPosition | None]) -> None:
-    """Rows are added to what they follow and to nothing else; so no batch of a stream is ever there twice.
+    """Check that rows are only added to those that they follow, so that no batch of a stream is added twice.
 
-    :param position: says how far the table is of a stream.
-    :raises CommitRejectedError: when the table holds something else.
+    :param position: returns the table's position in a stream.
+    :raises CommitRejectedError: if the table has another position.
     """
     if request.follows is not None and position() != request.follows:
         raise CommitRejectedError(
@@ -201,14 +201,14 @@ def check_position(path: object, request: CommitRequest, position: Callable[[], 
 
 
 def _is_below(path: str, folder: str) -> bool:
-    """Whether a path lies below a folder, and does not lead out of it again."""
+    """Return whether a path is below a folder, and does not lead out of it."""
     return path.startswith(f"{folder}/") and not {".", ".."} & {*path[len(folder) :].split("/")}
 
 
 def _check_spelling(partitions: PartitionSet, result: RefreshResult) -> None:
-    """Check that planned partitions are spelled as the types of their columns spell them; of a new table nobody knew these.
+    """Check that planned partitions are normalized for the types of the keys, unknown until a new table exists.
 
-    :raises StageRejectedError: when one is not, so that the rows of that partition would stay as they are.
+    :raises StageRejectedError: if a partition is not, because its rows would not be replaced.
     """
     try:
         spelled = normalised(partitions, result.columns)
@@ -219,9 +219,9 @@ def _check_spelling(partitions: PartitionSet, result: RefreshResult) -> None:
 
 
 def check_rows(rows: int, result: RefreshResult) -> None:
-    """Check that the files hold as many rows as the job wrote.
+    """Check that the files contain as many rows as the job reported.
 
-    :raises StageRejectedError: when they do not.
+    :raises StageRejectedError: if they do not.
     """
     if rows != result.rows:
         raise StageRejectedError(f"The staged files hold {rows} rows, the job wrote {result.rows}.")

@@ -1,4 +1,4 @@
-"""Data files on their way into a table: read from their footers, sorted into the partitions that their folders name."""
+"""Data files: fingerprints of partitions for change detection, validation of staged files, and sample rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 
 from airflow_dynamic_tables.clients.files import open_file
+from airflow_dynamic_tables.core.partitions import NULL_PARTITION, describe
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
-from airflow_dynamic_tables.core.tables.data_files import partition_of
-from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, describe
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column, partition_of
 from airflow_dynamic_tables.exceptions import StageRejectedError
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.commits import check_rows
@@ -25,19 +24,19 @@ from airflow_dynamic_tables.formats.commits import check_rows
 _T = TypeVar("_T")
 
 _UNREADABLE = "(a time before 1677 or after 2262)"
-"""What is shown of a column that holds such a time in an ORC file, whose times Arrow reads as nanoseconds of 64 bits."""
+"""Placeholder for a column with such a time in an ORC file, because Arrow reads ORC times as 64-bit nanoseconds."""
 
 
 _SMALL_FILE = 16 * 1024 * 1024
-"""Bytes of a file that may be read for a few rows."""
+"""Most bytes of a file that is read for a few rows."""
 
 _FILES = 5
-"""How many of them may be read: a file may have no row."""
+"""Most files read for a few rows; some may be empty."""
 
 
 @dataclass
 class Folder:
-    """A folder of data files, and the rows in them."""
+    """A folder of data files, and the number of their rows."""
 
     location: str
     rows: int = 0
@@ -50,19 +49,19 @@ class _Footer:
 
 
 def staged_partitions(request: CommitRequest, data: str, file_format: str) -> dict[tuple[str, ...], Folder]:
-    """The partitions in a stage that hold rows, by their values: the folder of each. What is really there decides.
+    """Return the folders of partitions with rows in a stage, by partition values, as read from the files.
 
-    An unpartitioned table has one, without values.
+    An unpartitioned table has one partition without values.
 
-    :param data: the folder that the job wrote into.
-    :raises StageRejectedError: when a file is missing, damaged, or not what the result says.
+    :param data: the folder that the job wrote to.
+    :raises StageRejectedError: if a file is missing, damaged, or differs from the job's result.
     """
     result = request.result
     partitions: dict[tuple[str, ...], Folder] = {}
     for file, footer in zip(result.files, _footers((file.path for file in result.files), file_format), strict=True):
         check_size(file, footer.bytes)
         if footer.rows == 0:
-            continue  # nothing to publish, and no partition to read from it
+            continue  # nothing to publish, and no partition values
         values = tuple(planned_partition(file, request, data).values())
         partitions.setdefault(values, Folder(file.path.rpartition("/")[0])).rows += footer.rows
     check_rows(sum(folder.rows for folder in partitions.values()), result)
@@ -70,19 +69,19 @@ def staged_partitions(request: CommitRequest, data: str, file_format: str) -> di
 
 
 def check_size(file: StagedFile, size: int) -> None:
-    """Check that a file of a stage is as long as the job said.
+    """Check that a staged file has the size that the job reported.
 
-    :raises StageRejectedError: when it is not.
+    :raises StageRejectedError: if it does not.
     """
     if size != file.bytes:
         raise StageRejectedError(f"Staged file {file.path} has {size} bytes, not {file.bytes}.")
 
 
 def planned_partition(file: StagedFile, request: CommitRequest, data: str) -> dict[str, str]:
-    """The partition of a file with rows, as its folder names it.
+    """Return the partition of a file, from its folder name.
 
-    :param data: the folder that the job wrote into.
-    :raises StageRejectedError: when the folder names none, or one that is not to be replaced.
+    :param data: the folder that the job wrote to.
+    :raises StageRejectedError: if the folder name contains none, or one that is not planned.
     """
     spec = partition_of(file.path.rpartition("/")[0][len(data) + 1 :])
     if list(spec) != list(request.partition_keys) or not all(spec.values()):
@@ -93,7 +92,7 @@ def planned_partition(file: StagedFile, request: CommitRequest, data: str) -> di
 
 
 def _typed(value: str | None, kind: str) -> object:
-    """The value of a partition key, whose type is Spark's DDL text."""
+    """Convert a partition value to a type given as Spark DDL."""
     if value is None or value == NULL_PARTITION:
         return None
     if kind in ("int", "bigint", "smallint", "tinyint"):
@@ -108,14 +107,14 @@ def _typed(value: str | None, kind: str) -> object:
 def first_rows(
     files: Iterable[tuple[str, Mapping[str, str | None]]], columns: Iterable[Column], file_format: str, rows: int
 ) -> list[dict[str, Any]]:
-    """The first rows of some files, each with the partition that its folder stands for; without columns that are not named."""
+    """Return the first rows of files with their partition values, restricted to the given columns."""
     kinds = {column.name: column.type for column in columns}
     typed = ((file, {key: _typed(value, kinds[key]) for key, value in spec.items()}) for file, spec in files)
     return [{name: row.get(name) for name in kinds} for row in read_rows(typed, file_format, rows)]
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows of a table as Python has them; dates and times beyond the years 1 to 9999, which Python lacks, as text."""
+    """Convert a table to Python rows; dates and times outside of the years 1 to 9999 become text."""
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
     except (OverflowError, ValueError):
@@ -140,7 +139,7 @@ def _plain(value: pa.Scalar) -> object:
 
 
 def read_rows(files: Iterable[tuple[str, Mapping[str, object]]], file_format: str, rows: int) -> list[dict[str, object]]:
-    """The first rows of some files, each with the values that its folder stands for."""
+    """Return the first rows of files with their partition values."""
     first: list[dict[str, object]] = []
     for path, values in files:
         if len(first) >= rows:
@@ -153,7 +152,7 @@ def read_rows(files: Iterable[tuple[str, Mapping[str, object]]], file_format: st
 
 
 def staged_rows(planned: RefreshPlan, result: RefreshResult, rows: int) -> list[dict[str, object]]:
-    """Some rows of a stage, from the smallest of its files if they are small; none when the rows are in the table of a server."""
+    """Return some rows of a stage from the smallest files, unless they are large; empty if the rows are in a server table."""
     smallest = sorted((file.bytes, file.path) for file in result.files if file.bytes <= _SMALL_FILE)[:_FILES]
     names = (path.rpartition("/")[0][len(planned.data_location) + 1 :] for _, path in smallest)
     values: Iterable[Mapping[str, object]] = (({} if planned.keys_in_files else partition_of(name)) for name in names)
@@ -161,8 +160,9 @@ def staged_rows(planned: RefreshPlan, result: RefreshResult, rows: int) -> list[
 
 
 def _read_parquet(stream: Any, rows: int) -> pa.Table:
-    """The first rows of a Parquet file, read by this thread: one of Arrow's own that still holds a stream of Python when the
-    interpreter ends takes the process down.
+    """Return the first rows of a Parquet file, read in this thread.
+
+    An Arrow thread that still holds a Python stream at interpreter exit would crash the process.
     """
     file = pq.ParquetFile(stream, pre_buffer=False)
     table = file.schema_arrow.empty_table()
@@ -174,7 +174,7 @@ def _read_parquet(stream: Any, rows: int) -> pa.Table:
 
 
 def _read_orc(stream: Any) -> pa.Table:
-    """The rows of an ORC file; of a column with times that Arrow cannot read from ORC, the text that says so."""
+    """Return the rows of an ORC file; columns with times that Arrow cannot read contain a placeholder."""
     file = orc.ORCFile(stream)
     try:
         return file.read()
@@ -191,9 +191,9 @@ def _read_column(file: orc.ORCFile, name: str) -> pa.ChunkedArray:
 
 
 def count_rows(files: Iterable[str], file_format: str) -> list[int]:
-    """Rows in each of some files, read from their footers.
+    """Return the row count of each file, from the footers.
 
-    :raises StageRejectedError: when a file is missing or damaged.
+    :raises StageRejectedError: if a file is missing or damaged.
     """
     return [footer.rows for footer in _footers(files, file_format)]
 
@@ -203,10 +203,10 @@ def _footers(files: Iterable[str], file_format: str) -> list[_Footer]:
 
 
 def read_footers(files: Iterable[str], read: Callable[[str], _T], what: str = "File") -> list[_T]:
-    """What is read of each of some files, many at the same time: an object store takes its time for each.
+    """Read files concurrently, because object stores have high latency.
 
-    :param what: what messages call such a file.
-    :raises StageRejectedError: when one is missing or damaged; names it.
+    :param what: the kind of file in messages.
+    :raises StageRejectedError: if a file is missing or damaged; names it.
     """
     with ThreadPoolExecutor(8, thread_name_prefix="footers") as executor:
         futures = [(path, executor.submit(read, path)) for path in files]

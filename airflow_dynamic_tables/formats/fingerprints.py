@@ -1,4 +1,4 @@
-"""What a table is like when it is read: fingerprints of its partitions, by which a later refresh can tell what has changed."""
+"""Fingerprints of files and partitions, which tell whether they are the same as before."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_dynamic_tables.clients.files import fingerprint, is_settled
+from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
-from airflow_dynamic_tables.core.tables.partitions import describe
 from airflow_dynamic_tables.formats.commits import COMPACTION
 
 File = tuple[str, Mapping[str, object]]
-"""Its name, and what its store or table says of it: size, and a time or tag of the last change where it could be rewritten."""
+"""A file's name and its attributes from store or table: size, and a time or tag of the last change if it can be rewritten."""
 
 
 def fingerprints(files: Iterable[tuple[Mapping[str, str | None], File]]) -> dict[str, str]:
-    """A fingerprint of the files of each partition, by its text; of an unpartitioned table that is empty.
+    """Return a fingerprint of the files of each partition, by its text, which is empty for an unpartitioned table.
 
-    :param files: each with the partition that it is of.
+    :param files: files with their partitions.
     """
     groups: dict[tuple[tuple[str, str | None], ...], list[File]] = {}
     for spec, file in files:
@@ -30,19 +30,21 @@ def fingerprints(files: Iterable[tuple[Mapping[str, str | None], File]]) -> dict
 
 
 _MERGED = re.compile(r"(?:.*/)?merged-([0-9a-f]{32})-\d+\.parquet", re.DOTALL)
+
+
 _MODULUS = 1 << 128
 
 
 def name_of_merged(files: Iterable[File], number: int) -> str:
-    """The name of a file that holds the rows of these: it says which they are, so that nobody takes the rows for new ones.
+    """Return the name of a file merged from others; it encodes their fingerprint, so that rows are not taken for new ones.
 
-    :param number: of the file among those that are written at once.
+    :param number: the number of the file among those written together.
     """
     return f"merged-{_sum(files):032x}-{number}.parquet"
 
 
 def lasting_fingerprints(files: Iterable[tuple[Mapping[str, str | None], File]]) -> dict[str, str]:
-    """As :func:`fingerprints`, of files that are never rewritten in place; the same when some of them were merged into others."""
+    """Return fingerprints like :func:`fingerprints`, for immutable files; merging files does not change them."""
     groups: dict[tuple[tuple[str, str | None], ...], list[File]] = {}
     for spec, file in files:
         groups.setdefault(tuple(spec.items()), []).append(file)
@@ -50,7 +52,7 @@ def lasting_fingerprints(files: Iterable[tuple[Mapping[str, str | None], File]])
 
 
 def _sum(files: Iterable[File]) -> int:
-    """A number of some files: that of a merged file is the sum of those that it was made of."""
+    """Return a fingerprint of files; that of a merged file equals the sum of its sources."""
     return sum(map(_number, files)) % _MODULUS
 
 
@@ -63,10 +65,10 @@ def _number(file: File) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SameRows:
-    """What a compaction notes in a partition, or in a table that has none: which fingerprint its files stand for.
+    """The record of a compaction in a partition, or an unpartitioned table: the fingerprint that its files represent.
 
-    ``token`` is that of the compaction, ``of`` that of the version whose rows they are, which lay at ``location``. As long as
-    the files have the fingerprint ``after``, they are those of the compaction, and the rows those that had ``before``.
+    ``token`` is the token of the compaction, ``of`` that of the version with the same rows, which were at ``location``. While the
+    files have the fingerprint ``after``, the rows are those with the fingerprint ``before``.
     """
 
     token: str
@@ -76,12 +78,12 @@ class SameRows:
     after: str
 
     def to_parameter(self) -> str:
-        """As :meth:`read_in` reads it."""
+        """Serialize the record for :meth:`read_in`."""
         return json.dumps(to_plain(self), sort_keys=True)
 
     @classmethod
     def read_in(cls, parameters: Mapping[str, str] | None) -> SameRows | None:
-        """The note in the parameters of a partition or table; ``None`` when there is none that can be read."""
+        """Return the record in the parameters of a partition or table; ``None`` if there is no valid one."""
         try:
             return from_plain(cls, json.loads((parameters or {})[COMPACTION]))
         except (KeyError, ValueError):
@@ -89,17 +91,17 @@ class SameRows:
 
 
 def unsettled(files: Iterable[tuple[Mapping[str, str | None], File]], seen_at: datetime) -> tuple[str, ...]:
-    """Those partitions, by their texts, of which a file may change and look the same, see :func:`is_settled`.
+    """Return the partitions, as texts, with files that may change without a visible difference, see :func:`is_settled`.
 
-    :param seen_at: a time, timezone-aware, before any of them was looked at.
+    :param seen_at: a timezone-aware time before any of them was listed.
     """
     return tuple(sorted({describe(spec) for spec, (_, info) in files if not is_settled(info, seen_at)}))
 
 
 def schema_digest(columns: str) -> str:
-    """What tells columns from others.
+    """Return a digest of a schema.
 
-    :param columns: as text, in whatever language the format has; empty when the files alone say what they are.
+    :param columns: the columns as text in the format's own syntax; empty if only the files define them.
     """
     return hashlib.sha256(columns.encode()).hexdigest()[:16]
 

@@ -1,4 +1,4 @@
-"""Parquet files made one: the same rows, columns and types, in memory that does not grow with the files."""
+"""Merging of Parquet files: same rows, columns and types, with bounded memory."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from airflow_dynamic_tables.exceptions import StageRejectedError
 
 _BATCH_BYTES = 8 * 1024 * 1024
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
-"""Bytes of Arrow that are held at once: what is read in one go, and what is written in one go."""
+"""Most bytes of Arrow data in memory: per read, and per write."""
 
 _MOST_ROWS = 64 * 1024
-"""Rows that are read in one go at most, however small they are."""
+"""Most rows per read, regardless of their size."""
 
 _ARROW = b"ARROW:schema"
-"""Where a footer keeps Arrow's own types; Arrow writes it itself when it is asked to."""
+"""Key of Arrow's schema in a footer; Arrow writes it itself on request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a reader has to know of a file to understand its rows: two files of the same shape mean the same by the same bytes.
+    """The properties of a file that determine how its rows are read: in files of equal shape, equal bytes have equal meaning.
 
-    ``columns`` are names, types and field ids as Parquet has them, ``types`` what Arrow makes of them, ``remarks`` what the
-    writer noted for readers, such as the calendar of its dates.
+    ``columns`` are names, types and field ids in Parquet, ``types`` the Arrow types, and ``remarks`` the writer's metadata for
+    readers, such as the calendar of dates.
     """
 
     columns: str
@@ -39,19 +39,19 @@ class Shape:
 
     @property
     def has_field_ids(self) -> bool:
-        """Whether a column is known by a number instead of its name."""
+        """Whether columns are identified by field id instead of name."""
         return self.columns.count("field_id=") != self.columns.count("field_id=-1 ")
 
     @property
     def can_be_merged(self) -> bool:
-        """Whether a column is neither known by a number nor a time of 96 bits, which Arrow reads as another one."""
+        """Whether columns have no field ids and are not 96-bit timestamps, which Arrow reads as another type."""
         return not self.has_field_ids and "int96" not in self.columns
 
 
 def shape(path: str) -> Shape:
-    """The shape of a Parquet file.
+    """Return the shape of a Parquet file.
 
-    :raises StageRejectedError: when it cannot be read.
+    :raises StageRejectedError: if it cannot be read.
     """
     try:
         with open_file(path) as stream:
@@ -61,10 +61,10 @@ def shape(path: str) -> Shape:
 
 
 def merge(sources: Sequence[str], target: str) -> StagedFile:
-    """Write the rows of some files of one shape into a new one, compressed as the first.
+    """Write the rows of files of one shape to a new file, with the compression of the first.
 
-    :raises StageRejectedError: when one cannot be read, or what was written is not of the same shape and rows, or has not as many
-        values and nulls in every column.
+    :raises StageRejectedError: if a file cannot be read, or the new file differs in shape, or in the counts of rows, values or
+        nulls.
     """
     counts = _Counts()
     try:
@@ -88,7 +88,7 @@ def merge(sources: Sequence[str], target: str) -> StagedFile:
 
 
 def _shape(footer: pq.FileMetaData) -> Shape:
-    columns = str(footer.schema).partition("\n")[2].partition("\n")[2]  # without its address in memory and its own name
+    columns = str(footer.schema).partition("\n")[2].partition("\n")[2]  # without the memory address and the schema name
     types = footer.schema.to_arrow_schema().remove_metadata().to_string()
     return Shape(columns, types, frozenset(_remarks(footer).items()))
 
@@ -104,19 +104,19 @@ def _writer(output: Any, like: pq.ParquetFile) -> pq.ParquetWriter:
         like.schema_arrow.remove_metadata(),
         compression="NONE" if compression == "UNCOMPRESSED" else compression,
         store_schema=_ARROW in (like.metadata.metadata or {}),
-        store_decimal_as_integer=True,  # as Spark and Iceberg have them
+        store_decimal_as_integer=True,  # as in Spark and Iceberg
     )
 
 
 class _Counts:
-    """Rows, and values and nulls of each column, as footers tell them; of nulls only where there is one value a row at most."""
+    """Counts of rows, values and nulls from footers; nulls only for columns with at most one value per row."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str]] = Counter()
         self._uncounted: set[tuple[str, str]] = set()
 
     def add(self, footer: pq.FileMetaData) -> None:
-        """Count a file."""
+        """Add the counts of a file."""
         self._counts["rows", ""] += footer.num_rows
         for number in range(footer.num_row_groups):
             group = footer.row_group(number)
@@ -134,7 +134,7 @@ class _Counts:
                     self._counts[nulls] += column.statistics.null_count
 
     def are_of(self, footer: pq.FileMetaData) -> bool:
-        """Whether one file has as many; what somebody did not count may be any number."""
+        """Return whether a file has the same counts; missing counts match any number."""
         other = _Counts()
         other.add(footer)
         unknown = self._uncounted | other._uncounted
@@ -142,7 +142,7 @@ class _Counts:
 
 
 def _copy(sources: Sequence[str], writer: pq.ParquetWriter, counts: _Counts) -> None:
-    """Write the rows of some files, and count what there is by their footers."""
+    """Write the rows of files, and add up the counts of their footers."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     for source in sources:
@@ -161,7 +161,7 @@ def _copy(sources: Sequence[str], writer: pq.ParquetWriter, counts: _Counts) -> 
 
 
 def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, read by this thread: one of Arrow's own must not hold a stream of Python when the interpreter ends."""
+    """Yield the rows of a file, read in this thread: Arrow's threads must not hold a Python stream at interpreter exit."""
     rows = max(file.metadata.num_rows, 1)
     decoded = sum(file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups))
     at_once = max(1, min(_MOST_ROWS, rows * _BATCH_BYTES // max(decoded, 1)))

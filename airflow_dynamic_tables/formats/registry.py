@@ -1,6 +1,6 @@
-"""Which module knows what to do with a table of some format in some kind of store. Each is imported when it is first used.
+"""Registry of table formats by format and store kind; implementations are imported lazily.
 
-PyIceberg, pyarrow and Thrift take seconds to import, and Airflow imports the services whenever it parses a file of DAGs.
+PyIceberg, pyarrow and Thrift take seconds to import, and Airflow imports the services whenever it parses a DAG file.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from importlib import import_module
 
 from airflow_dynamic_tables.clients.connections import Connection
 from airflow_dynamic_tables.clients.stores import Store
+from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT, FORMATS
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError, UnsupportedError
 from airflow_dynamic_tables.formats.base import LakeTable
-from airflow_dynamic_tables.formats.news import News
+from airflow_dynamic_tables.formats.incremental_scan import Increment
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """Where something is: ``package.module:name``, and the extra that brings the libraries it needs."""
+    """An implementation as ``package.module:name``, and the extra that installs its libraries."""
 
     place: str
     extra: str | None = None
 
     def load(self) -> Callable[..., object]:
-        """Import it.
+        """Import the implementation.
 
-        :raises MissingExtraError: when a library is not installed.
+        :raises MissingExtraError: if a library is not installed.
         """
         module, _, name = self.place.partition(":")
         try:
@@ -45,12 +45,12 @@ class Module:
 
 _HERE = "airflow_dynamic_tables.formats"
 _HIVE = Module(f"{_HERE}.hive.table:HiveTable", "hive")
-_FOLDER = Module(f"{_HERE}.folder.table:FolderTable")
-_PLAIN = Module(f"{_HERE}.plain.source:bind")
+_FOLDER = Module(f"{_HERE}.folder:FolderTable")
+_PLAIN = Module(f"{_HERE}.plain:bind")
 _DELTA_SOURCE = f"{_HERE}.delta.source"
 
 ANYWHERE = ""
-"""Kind of store of sources whose definitions say where they lie."""
+"""Store kind of sources with a location in their definition."""
 
 TABLES: dict[tuple[str, str], Module] = {
     ("iceberg", "iceberg"): Module(f"{_HERE}.iceberg.table:IcebergTable"),
@@ -58,51 +58,51 @@ TABLES: dict[tuple[str, str], Module] = {
     ("orc", "metastore"): _HIVE,
     ("parquet", "folder"): _FOLDER,
     ("orc", "folder"): _FOLDER,
-    ("jdbc", "postgres"): Module(f"{_HERE}.jdbc.table:JdbcTable", "postgres"),
+    ("jdbc", "postgres"): Module(f"{_HERE}.postgres.table:JdbcTable", "postgres"),
     ("delta", "entry"): Module(f"{_HERE}.delta.table:DeltaLakeTable", "delta"),
 }
-"""Tables that are refreshed here, by format and kind of store: a :class:`~airflow_dynamic_tables.formats.base.LakeTable` each."""
+"""Tables that are refreshed here, by format and store kind: :class:`~airflow_dynamic_tables.formats.base.LakeTable` classes."""
 
 SOURCES: dict[tuple[str, str], Module] = {
     **{(name, ANYWHERE): _PLAIN for name, traits in FORMATS.items() if traits.has_path},
     ("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:bind", "delta"),
     ("hive", "metastore"): Module(f"{_HERE}.hive.source:bind", "hive"),
-    ("jdbc", "postgres"): Module(f"{_HERE}.jdbc.source:bind", "postgres"),
+    ("jdbc", "postgres"): Module(f"{_HERE}.postgres.source:bind", "postgres"),
 }
-"""How tables are bound that nobody here refreshes. A format that is not here is read as a table that is refreshed here."""
+"""Binding functions of sources. Sources of other formats are read as tables that are refreshed here."""
 
 COUNTERS: dict[tuple[str, str], Module] = {
-    **dict.fromkeys((("parquet", ANYWHERE), ("orc", ANYWHERE)), Module(f"{_HERE}.plain.counting:count")),
+    **dict.fromkeys((("parquet", ANYWHERE), ("orc", ANYWHERE)), Module(f"{_HERE}.plain:count")),
     ("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:count", "delta"),
-    ("jdbc", "postgres"): Module(f"{_HERE}.jdbc.source:count", "postgres"),
+    ("jdbc", "postgres"): Module(f"{_HERE}.postgres.source:count", "postgres"),
 }
-"""How rows of tables are counted that nobody here refreshes, without reading them all."""
+"""Functions that count the rows of sources without reading all data."""
 
 
-NEWS: dict[tuple[str, str], Module] = {
-    ("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:news", "delta"),
-    ("hive", "metastore"): Module(f"{_HERE}.hive.source:news", "hive"),
-    ("iceberg", "iceberg"): Module(f"{_HERE}.iceberg.reading:news"),
+INCREMENTAL_SCANS: dict[tuple[str, str], Module] = {
+    ("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:added_since", "delta"),
+    ("hive", "metastore"): Module(f"{_HERE}.hive.source:added_since", "hive"),
+    ("iceberg", "iceberg"): Module(f"{_HERE}.iceberg.reading:added_since"),
 }
-"""How a stream hears what is new in a table, by its format and kind of store."""
+"""Functions that return the changes of a table for streams, by format and store kind."""
 
 CONNECTIONS: dict[str, Module] = {"kafka": Module("airflow_dynamic_tables.clients.kafka:connector_options")}
-"""How an Airflow connection says where sources of a format are, by options of Spark's reader."""
+"""Functions that convert an Airflow connection to options of Spark's reader, by source format."""
 
 
 def default_format(stores: Sequence[Store]) -> str:
-    """The format of tables that do not say: the only one that these stores can hold, else the one that most have."""
+    """Return the default table format: the only one these stores support, or else the general default."""
     kinds = {store.kind for store in stores}
     possible = [table_format for table_format, kind in TABLES if kind in kinds]
     return possible[0] if len(possible) == 1 else DEFAULT_FORMAT
 
 
 def open_table(identifier: TableIdentifier, table_format: str, stores: Sequence[Store], atomicity: str) -> LakeTable:
-    """A table of that name and format; touches nothing yet.
+    """Return a table of that name and format; reads and writes nothing yet.
 
-    :param stores: what its catalog offers.
-    :param atomicity: ``staged`` refuses a format that cannot commit there in one step.
-    :raises UnsupportedError: when none of the stores can hold the format, or not as atomically as asked for.
+    :param stores: the stores of its catalog.
+    :param atomicity: ``staged`` rejects formats that cannot commit atomically in the store.
+    :raises UnsupportedError: if no store supports the format with this atomicity.
     """
     store = _store_of(identifier, table_format, stores)
     module = TABLES[table_format, store.kind]
@@ -118,10 +118,10 @@ def open_table(identifier: TableIdentifier, table_format: str, stores: Sequence[
 
 
 def check_held(identifier: TableIdentifier, table_format: str, stores: Sequence[Store]) -> None:
-    """Check that a catalog can hold tables of a format; imports nothing.
+    """Check that a catalog supports tables of a format, without imports.
 
-    :param stores: what the catalog offers; one that offers nothing keeps entries alone, of any format.
-    :raises UnsupportedError: when none of them can.
+    :param stores: the stores of the catalog; a catalog without stores only has entries, of any format.
+    :raises UnsupportedError: if no store supports the format.
     """
     if stores:
         _store_of(identifier, table_format, stores)
@@ -138,18 +138,18 @@ def _store_of(identifier: TableIdentifier, table_format: str, stores: Sequence[S
 
 
 def is_bound(source: Source) -> bool:
-    """Whether a source is bound by :func:`bind`; others are read as tables that are refreshed here."""
+    """Return whether :func:`bind` applies to a source; others are read as tables that are refreshed here."""
     return any(source.format == name for name, _ in SOURCES)
 
 
 def bind(source: Source, stores: Sequence[Store], view: str, conf: Mapping[str, str] | None = None) -> SourceBinding:
-    """Bind a source to the version that it has now; a refresh reads it as ``view``.
+    """Bind a source to its current version; a refresh reads it as ``view``.
 
-    :param stores: what its catalog offers.
-    :param conf: how the Spark that reads it is configured, which may have libraries for the format.
-    :raises ConfigurationError: when there is nothing to read, or its catalog is of another type.
-    :raises TableNotFoundError: when its catalog does not have it.
-    :raises UnsupportedError: when Spark cannot read it.
+    :param stores: the stores of its catalog.
+    :param conf: the configuration of Spark, which may include libraries for the format.
+    :raises ConfigurationError: if there is nothing to read, or its catalog has another type.
+    :raises TableNotFoundError: if it is not in its catalog.
+    :raises UnsupportedError: if Spark cannot read it.
     """
     module, store = _at_home(SOURCES, source, stores)
     binding = module.load()(source, store, view, conf or {})
@@ -159,33 +159,33 @@ def bind(source: Source, stores: Sequence[Store], view: str, conf: Mapping[str, 
 
 
 def tells_news(table_format: str) -> bool:
-    """Whether a stream can hear what is new in tables of a format."""
-    return any(table_format == name for name, _ in NEWS)
+    """Return whether streams support tables of a format."""
+    return any(table_format == name for name, _ in INCREMENTAL_SCANS)
 
 
-def news(source: Source, stores: Sequence[Store], view: str, since: SourceState | None) -> News:
-    """What came into a table since somebody read it; all that it has when nobody did, also when that is nothing.
+def added_since(source: Source, stores: Sequence[Store], view: str, since: SourceState | None) -> Increment:
+    """Return the rows added to a table since it was last read; initially all rows, even if there are none.
 
-    :param stores: what its catalog offers.
-    :param view: what a stream reads it as.
-    :param since: what was read, the state of the binding of earlier news.
-    :raises TableNotFoundError: when its catalog does not have it, or it has no version yet.
-    :raises UnsupportedError: when Spark cannot read it.
+    :param stores: the stores of its catalog.
+    :param view: the view name in the stream.
+    :param since: the state of the previous binding; ``None`` initially.
+    :raises TableNotFoundError: if it is not in its catalog, or has no version yet.
+    :raises UnsupportedError: if Spark cannot read it.
     """
-    module, store = _at_home(NEWS, source, stores)
+    module, store = _at_home(INCREMENTAL_SCANS, source, stores)
     told = module.load()(source, store, view, since)
-    if not isinstance(told, News):
+    if not isinstance(told, Increment):
         raise TypeError(f"{module.place} gives no news")
     return told
 
 
 def count_rows(source: Source, stores: Sequence[Store], partition: Mapping[str, str], least: int) -> int:
-    """Rows that a source has now, or those with some values of partition keys; counting may end at ``least``.
+    """Count the rows of a source, optionally with given partition values, at least up to ``least``.
 
-    :param stores: what its catalog offers.
-    :raises ConfigurationError: when its catalog is of another type, or it has no such key.
-    :raises TableNotFoundError: when it is not there.
-    :raises CatalogUnavailableError: when nobody can tell.
+    :param stores: the stores of its catalog.
+    :raises ConfigurationError: if its catalog has another type, or it has no such key.
+    :raises TableNotFoundError: if it does not exist.
+    :raises CatalogUnavailableError: if the count cannot be determined.
     """
     module, store = _at_home(COUNTERS, source, stores)
     rows = module.load()(source, store, partition, least)
@@ -195,9 +195,9 @@ def count_rows(source: Source, stores: Sequence[Store], partition: Mapping[str, 
 
 
 def connection_options(source_format: str, conn_id: str, connection: Connection) -> dict[str, str]:
-    """Options of Spark's reader, among them secrets, that a connection says for sources of a format.
+    """Return options of Spark's reader, including secrets, from an Airflow connection.
 
-    :raises ConfigurationError: when it does not say what is needed.
+    :raises ConfigurationError: if the connection lacks required settings.
     """
     options = CONNECTIONS[source_format].load()(conn_id, connection)
     if not isinstance(options, dict):

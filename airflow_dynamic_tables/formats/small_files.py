@@ -1,4 +1,4 @@
-"""Small files: when a partition has too many of them, and which of them become one."""
+"""Selection of small files: partitions that have too many, and files to merge."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
 
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.partitions import PartitionSet
 
 _MB = 1024 * 1024
 
@@ -16,12 +16,12 @@ _File = TypeVar("_File")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is too many, and how much a compaction does at once; sizes in bytes.
+    """Limits of compaction; sizes in bytes.
 
-    A partition is due when it has more than ``many`` files that are smaller than ``small``. They become files of about
-    ``target``: at least four become one, unless there are no more, so that no row is written again and again. ``most`` is how
-    much one commit reads, where a file counts for ``opening`` at least: a refresh that comes meanwhile has its way, and what was
-    read is lost then. Where a partition leads to a folder, all of its files are written anew, up to ``whole``.
+    A partition is due if it has more than ``many`` files smaller than ``small``. They are merged to files of about ``target``, at
+    least four into one unless there are fewer, so that rows are not rewritten repeatedly. ``most`` is the input of one commit, in
+    which a file counts at least as ``opening``; it is limited because a concurrent refresh takes precedence and discards the
+    work. Where a partition is a folder, all of its files are rewritten, up to ``whole``.
     """
 
     many: int = 20
@@ -32,7 +32,7 @@ class Limits:
     opening: int = _MB // 4
 
     def cost(self, size: int) -> int:
-        """What reading a file of that size counts for ``most``: of a tiny one, opening it takes longer than its rows."""
+        """Return the cost of reading a file, for ``most``; opening a tiny file takes longer than reading it."""
         return max(size, self.opening)
 
 
@@ -41,9 +41,9 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """How many ``files`` of how many ``bytes`` became how few others (``made``), in one commit or in several.
+    """The result of one or more compaction commits: ``files`` with ``bytes`` were merged into ``made`` files.
 
-    ``left`` says what stayed as it is though it has too many small files, and why.
+    ``left`` describes what was not compacted despite too many small files, and why.
     """
 
     files: int = 0
@@ -58,9 +58,9 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
-    """The files of a partition, and how many of them are ``small`` and may become few.
+    """The files of a partition, and the number of ``small`` ones that may be merged.
 
-    ``is_due`` says whether these are too many; ``why_not`` why they stay all the same, if they do.
+    ``is_due`` is whether there are too many, and ``why_not`` why they are not compacted anyway.
     """
 
     partition: Mapping[str, str | None]
@@ -72,9 +72,9 @@ class PartitionFiles:
 
 
 def rounds(sizes: Iterable[tuple[Mapping[str, str | None], int]], limits: Limits) -> list[PartitionSet]:
-    """Partitions with too many small files, those together that one commit compacts; those with the most files come first.
+    """Return partitions with too many small files, grouped by commit; those with the most files first.
 
-    :param sizes: bytes of every file, with the partition that it is of.
+    :param sizes: the partition and size in bytes of every file.
     """
     small: dict[tuple[tuple[str, str | None], ...], list[int]] = {}
     for spec, size in sizes:
@@ -87,16 +87,16 @@ def rounds(sizes: Iterable[tuple[Mapping[str, str | None], int]], limits: Limits
 def bundles(
     files: Iterable[_File], size: Callable[[_File], int], kind: Callable[[_File], Hashable | None], limits: Limits
 ) -> list[list[_File]]:
-    """Those of the files of a partition that become one each: of the same kind, and together not larger than a file is to be.
+    """Group files of a partition for merging: files of one kind, with a total size up to the target.
 
-    :param kind: ``None`` for a file that stays as it is; asked only of files that this commit may read.
+    :param kind: ``None`` for a file that is kept; called only for files that this commit may read.
     """
     of_kind: dict[Hashable, list[_File]] = {}
     cost = 0
     for file in files:
         cost += limits.cost(size(file))
         if cost > limits.most and of_kind:
-            break  # the next commit takes the others
+            break  # the next commit merges the others
         if (known := kind(file)) is not None:
             of_kind.setdefault(known, []).append(file)
     bundled = chain.from_iterable(_groups(group, size, limits.target) for group in of_kind.values())
@@ -104,7 +104,7 @@ def bundles(
 
 
 def _groups(items: Iterable[_File], size: Callable[[_File], int], most: int) -> Iterator[list[_File]]:
-    """Items in their order, as many together as are not larger than that, at least one."""
+    """Group items in order, up to a total size, with at least one item per group."""
     group: list[_File] = []
     total = 0
     for item in items:

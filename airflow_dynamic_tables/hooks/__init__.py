@@ -1,1 +1,1 @@
-"""Airflow connections to catalog manager and ledger. No decisions here."""
+"""Airflow hooks for ledger, catalogs and Spark."""

@@ -1,4 +1,4 @@
-"""An Airflow connection as a workspace: ledger and catalogs."""
+"""The hook that opens a workspace, the ledger and catalogs, from an Airflow connection."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction, CatalogPartition
 from airflow_dynamic_tables.clients.connections import Connection as ServerConnection
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError
 from airflow_dynamic_tables.runners.registry import runner_for
-from airflow_dynamic_tables.services.catalogs import databases, functions, listing, views
-from airflow_dynamic_tables.services.catalogs.listing import CatalogSummary, ObjectDetails, ObjectSummary
-from airflow_dynamic_tables.services.creating.running import create_table_as
-from airflow_dynamic_tables.services.creating.wanted import Created, Purpose, QueryPlace, WantedTable, named_new_table
-from airflow_dynamic_tables.services.maintenance.availability import check_available
+from airflow_dynamic_tables.services import catalogs as databases
+from airflow_dynamic_tables.services import catalogs as functions
+from airflow_dynamic_tables.services import catalogs as listing
+from airflow_dynamic_tables.services import catalogs as views
+from airflow_dynamic_tables.services.catalogs import CatalogSummary, ObjectDetails, ObjectSummary
+from airflow_dynamic_tables.services.ctas.running import create_table_as
+from airflow_dynamic_tables.services.ctas.wanted import Created, Purpose, QueryPlace, WantedTable, named_new_table
+from airflow_dynamic_tables.services.maintenance.recovering import check_available
 from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.settings import Settings, embedded_settings
-from airflow_dynamic_tables.services.stages.quarantine import publish, reject
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from airflow_dynamic_tables.services.writes.quarantine import publish, reject
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
@@ -35,19 +38,19 @@ DEFAULT_CONNECTION = "dynamic_tables_default"
 
 
 def configured_connection() -> str:
-    """The connection that Airflow is configured with: option ``connection`` of section ``dynamic_tables``."""
+    """Return the connection id from Airflow's configuration: option ``connection`` of section ``dynamic_tables``."""
     return str(conf.get("dynamic_tables", "connection", fallback=DEFAULT_CONNECTION))
 
 
 class DynamicTableCatalogHook(BaseHook):
-    """Where the state of dynamic tables lives, from a connection of type ``dynamic_tables``.
+    """Access to the state of dynamic tables by a connection of type ``dynamic_tables``.
 
-    Host, port, login, password and schema name a PostgreSQL database; extra ``database_url`` replaces them, extra
-    ``warehouse`` is the folder of the tables' files, extra ``catalogs_file`` names the catalogs. Whatever is left out, and
-    everything when there is no default connection, comes from :func:`embedded_settings`.
+    Host, port, login, password and schema identify a PostgreSQL database; extra ``database_url`` replaces them, extra
+    ``warehouse`` is the folder of the tables' files, extra ``catalogs_file`` names the catalogs. Missing values, and all values
+    without a default connection, are those of :func:`embedded_settings`.
 
-    Objects of catalogs are named by text of one, two or three parts; what they raise is what the functions of
-    :mod:`~airflow_dynamic_tables.services.catalogs.listing` raise that have their names.
+    Catalog objects are identified by names of one, two or three parts. Methods raise the errors of the functions with the same
+    name in :mod:`~airflow_dynamic_tables.services.catalogs`.
 
     :param conn_id: the connection.
     :param catalogs_file: the catalogs file beside the definitions, if there is one.
@@ -66,7 +69,7 @@ class DynamicTableCatalogHook(BaseHook):
     def settings(self) -> Settings:
         """Read the connection.
 
-        :raises ConfigurationError: when it is missing, or incomplete.
+        :raises ConfigurationError: if it does not exist or is incomplete.
         """
         embedded = replace(embedded_settings(os.environ, self.catalogs_file), connections=self.find_connection)
         try:
@@ -88,9 +91,9 @@ class DynamicTableCatalogHook(BaseHook):
         )
 
     def find_connection(self, conn_id: str) -> ServerConnection:
-        """An Airflow connection that the catalogs file, or a source, names.
+        """Return an Airflow connection named by the catalogs file or a source.
 
-        :raises ConfigurationError: when it does not exist.
+        :raises ConfigurationError: if it does not exist.
         """
         try:
             connection = self.get_connection(conn_id)
@@ -101,108 +104,107 @@ class DynamicTableCatalogHook(BaseHook):
         return _server(connection)
 
     def get_conn(self) -> Workspace:
-        """Ledger and catalogs, to be used as a context manager.
+        """Open ledger and catalogs as a context manager.
 
         :raises ConfigurationError: see :meth:`settings`.
         """
         return open_workspace(self.settings())
 
     def publish(self, token: str) -> Version:
-        """Commit a stage that is in quarantine; idempotent.
+        """Commit a quarantined stage; idempotent.
 
-        :raises ConfigurationError: as do the other errors, see
-            :func:`~airflow_dynamic_tables.services.stages.quarantine.publish`.
+        :raises ConfigurationError: see :func:`~airflow_dynamic_tables.services.writes.quarantine.publish`, also for other errors.
         """
         with self.get_conn() as workspace:
             return publish(workspace, token)
 
     def abort(self, token: str, reason: str) -> None:
-        """Delete a stage that is in quarantine; idempotent.
+        """Delete a quarantined stage; idempotent.
 
-        :raises ConfigurationError: when there is no such stage, or it is not in quarantine.
+        :raises ConfigurationError: if there is no such stage, or it is not quarantined.
         """
         with self.get_conn() as workspace:
             reject(workspace, token, reason)
 
     def catalogs(self) -> list[CatalogSummary]:
-        """All catalogs that the catalogs file names."""
+        """Return all catalogs in the catalogs file."""
         with self.get_conn() as workspace:
             return listing.catalogs(workspace)
 
     def databases(self, catalog: str | None = None) -> list[ObjectSummary]:
-        """The databases of a catalog, by default of the default one."""
+        """Return the databases of a catalog; default: the default catalog."""
         with self.get_conn() as workspace:
             return listing.databases(workspace, catalog)
 
     def tables(self, database: str | None = None) -> list[ObjectSummary]:
-        """The tables, dynamic tables and views of a database."""
+        """Return the tables, dynamic tables and views of a database."""
         with self.get_conn() as workspace:
             return listing.tables(workspace, database)
 
     def views(self, database: str | None = None) -> list[ObjectSummary]:
-        """The views of a database."""
+        """Return the views of a database."""
         with self.get_conn() as workspace:
             return listing.views(workspace, database)
 
     def functions(self, database: str | None = None) -> list[ObjectSummary]:
-        """The functions of a database."""
+        """Return the functions of a database."""
         with self.get_conn() as workspace:
             return listing.functions(workspace, database)
 
     def partitions(self, table: str, spec: Mapping[str, str] | None = None) -> list[CatalogPartition]:
-        """The partitions of a table that agree with a spec, with their sizes."""
+        """Return the partitions of a table that match a spec, with their sizes."""
         with self.get_conn() as workspace:
             return listing.partitions(workspace, table, spec)
 
     def describe(self, name: str) -> ObjectDetails:
-        """The table, view, function or database of that name."""
+        """Return the table, view, function or database with a name."""
         with self.get_conn() as workspace:
             return listing.describe(workspace, name)
 
     def create_database(self, name: str, value: CatalogDatabase | None = None, *, ignore_if_exists: bool = False) -> str:
-        """Make a database; its full name."""
+        """Create a database, and return its full name."""
         with self.get_conn() as workspace:
             return databases.create_database(workspace, name, value or CatalogDatabase(), ignore_if_exists=ignore_if_exists)
 
     def drop_database(self, name: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> str:
-        """Drop a database; its full name."""
+        """Drop a database, and return its full name."""
         with self.get_conn() as workspace:
             return databases.drop_database(workspace, name, ignore_if_not_exists=ignore_if_not_exists, cascade=cascade)
 
     def create_view(self, name: str, query: str, comment: str | None = None, *, replace: bool = False) -> str:
-        """Make a view; its full name."""
+        """Create a view, and return its full name."""
         with self.get_conn() as workspace:
             view = workspace.catalogs.resolve(name)
             views.create_view(workspace, view, query, comment, replace=replace)
             return str(view)
 
     def drop_view(self, name: str, *, ignore_if_not_exists: bool = False) -> str:
-        """Drop a view; its full name."""
+        """Drop a view, and return its full name."""
         with self.get_conn() as workspace:
             return views.drop_view(workspace, name, ignore_if_not_exists=ignore_if_not_exists)
 
     def create_function(self, name: str, function: CatalogFunction, *, replace: bool = False) -> str:
-        """Make a function; its full name."""
+        """Create a function, and return its full name."""
         with self.get_conn() as workspace:
             return functions.create_function(workspace, name, function, replace=replace)
 
     def drop_function(self, name: str, *, ignore_if_not_exists: bool = False) -> str:
-        """Drop a function; its full name."""
+        """Drop a function, and return its full name."""
         with self.get_conn() as workspace:
             return functions.drop_function(workspace, name, ignore_if_not_exists=ignore_if_not_exists)
 
     def create_table_as(
         self, table: str, query: str, spark: str = "local[*]", purpose: Purpose = Purpose.CREATE, **how: Any
     ) -> Created:
-        """Make a table of a query, once, or replace one; on failure it never existed.
+        """Create a table from a query, or replace one; on failure, no table exists.
 
-        :param table: its name, and ``query`` what returns its rows; names in both that are short are of the default catalog and
-            database.
+        :param table: its name; short names in it and in ``query`` are in the default catalog and database.
+        :param query: the query that returns its rows.
         :param spark: a Spark master, or the address of a Spark Connect server.
-        :param purpose: what is done about a table that is there.
+        :param purpose: how to handle an existing table.
         :param how: ``format``, ``partition_keys``, ``comment``, ``timezone``, see
-            :class:`~airflow_dynamic_tables.services.creating.wanted.WantedTable`.
-        :raises DynamicTableError: as of :func:`~airflow_dynamic_tables.services.creating.running.create_table_as`.
+            :class:`~airflow_dynamic_tables.services.ctas.wanted.WantedTable`.
+        :raises DynamicTableError: see :func:`~airflow_dynamic_tables.services.ctas.running.create_table_as`.
         """
         with self.get_conn() as workspace:
             scope = (workspace.catalogs.default_catalog, workspace.catalogs.default_database)
@@ -218,7 +220,7 @@ class DynamicTableCatalogHook(BaseHook):
             return create_table_as(workspace, Definitions(), wanted, (token, owner), submit, runner.stop)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Connect to the ledger and to every catalog that the catalogs file names."""
+        """Connect to the ledger and to every catalog in the catalogs file."""
         try:
             with self.get_conn() as workspace:
                 check_available(workspace)

@@ -1,4 +1,4 @@
-"""Where the Spark connection of a table leads to."""
+"""Spark connections and their targets."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
 _LOCAL = "local"
-"""The host of a connection to the Spark server of this machine, as ``local[*]`` is that of one to a Spark without server."""
+"""Host of a connection to the Spark server of this machine, similar to ``local[*]`` for Spark without a server."""
 
 
 def spark_connection(conn_id: str) -> Connection:
-    """The connection.
+    """Return the connection.
 
-    :raises ConfigurationError: when there is none; Airflow's own operator would go on with YARN.
+    :raises ConfigurationError: if it does not exist; Airflow's own operator would use YARN instead.
     """
     try:
         return BaseHook.get_connection(conn_id)
@@ -26,7 +26,7 @@ def spark_connection(conn_id: str) -> Connection:
 
 
 def leads_to_server(conn_id: str) -> bool:
-    """Whether a connection is one to a Spark Connect server; one that does not exist is none."""
+    """Return whether a connection is to a Spark Connect server; False if it does not exist."""
     try:
         return bool(BaseHook.get_connection(conn_id).conn_type == SparkConnectHook.conn_type)
     except AirflowNotFoundException:
@@ -34,14 +34,14 @@ def leads_to_server(conn_id: str) -> bool:
 
 
 def is_local_server(connection: Connection) -> bool:
-    """Whether it leads to the Spark server of this machine, which is started when it does not run."""
+    """Return whether the connection is to the Spark server of this machine, which is started on demand."""
     return bool(connection.conn_type == SparkConnectHook.conn_type and connection.host == _LOCAL)
 
 
 def connect_url(connection: Connection) -> str | None:
-    """The address of a Spark Connect server, token and all; ``None`` for a connection that spark-submit takes.
+    """Return the address of a Spark Connect server, including the token; ``None`` for a connection for spark-submit.
 
-    :raises ConfigurationError: when the connection has no host, or something else that no address has.
+    :raises ConfigurationError: if the connection has no host, or settings that are invalid in an address.
     """
     if connection.conn_type != SparkConnectHook.conn_type:
         return None
@@ -50,7 +50,7 @@ def connect_url(connection: Connection) -> str | None:
         raise ConfigurationError(f"Spark connection {conn_id!r} has no host; give it the one of the Spark Connect server.")
     try:
         return SparkConnectHook(conn_id).get_connection_url()
-    except ValueError:  # without the cause, which may hold the token
+    except ValueError:  # without the cause, which may contain the token
         raise ConfigurationError(
             f"Spark connection {conn_id!r} is no address of a Spark Connect server; give it host and port alone, and the token "
             "as its password."

@@ -1,1 +1,1 @@
-"""What runs on the Spark cluster: this package's zip, the standard library and pyspark. Never Airflow."""
+"""Code that runs on the Spark cluster: this package's zip, the standard library and PySpark. Never Airflow."""

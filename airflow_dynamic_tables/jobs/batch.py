@@ -1,4 +1,4 @@
-"""One batch refresh: bind, query, write into the stage, say what was written."""
+"""One batch refresh: bind the sources, run the query, write into the stage, and return the result."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 
 from airflow_dynamic_tables.core.identifiers import quote
-from airflow_dynamic_tables.core.partitioning import hidden_keys, plain_keys, source_column
+from airflow_dynamic_tables.core.partition_transforms import hidden_keys, plain_keys, source_column
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.jobs.column_types import check_partition_key, ddl, storable
 from airflow_dynamic_tables.jobs.drivers.base import Driver
 from airflow_dynamic_tables.jobs.expectations import repeated, results, violations_in_stage, without_dropped
@@ -19,15 +19,15 @@ from airflow_dynamic_tables.jobs.functions import register
 from airflow_dynamic_tables.jobs.query.checking import check_columns
 from airflow_dynamic_tables.jobs.query.settings import settle_settings
 from airflow_dynamic_tables.jobs.readers import bind, check_spelling
-from airflow_dynamic_tables.jobs.servers.copying import ServerTable
+from airflow_dynamic_tables.jobs.servers import ServerTable
 from airflow_dynamic_tables.jobs.writers import write
 
 
 def refresh(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> RefreshResult:
-    """Run the plan's query and write its rows below the plan's stage; the result file is the last act.
+    """Run the plan's query and write its rows below the plan's stage; the result file is written last.
 
     :raises ValueError: when the rows cannot be stored, e.g. a null in a partition key.
-    :raises SchemaEvolutionError: when the columns do not fit the table; nothing is written then.
+    :raises SchemaEvolutionError: when the columns do not fit the table; nothing is written.
     """
     if plan.stream is not None:
         raise ValueError(f"{plan.identifier} is kept fresh by a stream, which runs by spark-submit; give it such a connection")
@@ -40,9 +40,9 @@ def refresh(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> RefreshRe
 
 
 def prepare(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> None:
-    """Give the query its one meaning, check that it may do what it does, and register its functions.
+    """Apply the settings of the query, check its permissions, and register its functions.
 
-    :raises ValueError: when it does what this deployment does not allow.
+    :raises ValueError: when this deployment does not allow the query.
     """
     if unused := settle_settings(driver.settings, plan):
         named = ", ".join(f"{name}={value}" for name, value in sorted(unused.items()))
@@ -55,8 +55,8 @@ def prepare(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> None:
 def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store: DataFrame) -> RefreshResult:
     """Write rows below the plan's stage.
 
-    :param rows_to_store: in types that the table can hold.
-    :return: what was written, for the result file.
+    :param rows_to_store: in types that the table supports.
+    :return: the result for the result file.
     :raises ValueError: as of :func:`refresh`.
     :raises SchemaEvolutionError: as of :func:`refresh`.
     """
@@ -65,7 +65,7 @@ def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store:
     columns = _fitting_columns(plan, frame)
     table = ServerTable(spark, plan.sink, plan.identifier, driver) if plan.sink is not None else None
     if table is not None:
-        table.create(frame.schema)  # before all rows are computed: what the server does not take is known now
+        table.create(frame.schema)  # before the rows are computed, so that unsupported columns fail early
     write(frame, plan)
     written = time.monotonic()
     stored = spark.read.schema(frame.schema).format(plan.file_format).load(exactly(plan.data_location))
@@ -88,7 +88,7 @@ def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store:
 
 
 def _fitting_columns(plan: RefreshPlan, frame: DataFrame) -> tuple[Column, ...]:
-    """The columns of the rows. Those that do not fit the table are refused now: the commit would, but when all were computed."""
+    """The columns of the rows. Columns that do not fit the table are rejected here, before the rows are computed."""
     for key in plain_keys(plan.partition_keys):
         check_partition_key(frame.schema[key].dataType, key)
     for hidden in hidden_keys(plan.partition_keys):
@@ -104,9 +104,9 @@ def _fitting_columns(plan: RefreshPlan, frame: DataFrame) -> tuple[Column, ...]:
 
 
 def planned_rows(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> DataFrame:
-    """What the query returns of the planned partitions, over views that are bound.
+    """The query's rows of the planned partitions, from views that are already bound.
 
-    :raises ValueError: when it reads something else, or does not return the partition keys.
+    :raises ValueError: when the query reads something else, or does not return the partition keys.
     """
     driver.check_query(plan.query, [source.view for source in plan.sources])
     check_columns(spark, plan.query, plan.sources)
@@ -123,7 +123,7 @@ def planned_rows(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> Data
 
 def _staged_files(plan: RefreshPlan, driver: Driver, rows: int) -> tuple[StagedFile, ...]:
     files = tuple(StagedFile(path, size) for path, size in driver.list_files(plan.data_location))
-    if rows and not files:  # a server on another machine, with a folder of its own: the commit would make the table empty
+    if rows and not files:  # Spark on another machine with its own folder: the commit would empty the table
         raise ValueError(
             f"Spark wrote {rows} rows, and nobody here sees a file of them in {plan.data_location}; keep tables where Spark and "
             "this machine see the same files"
@@ -132,9 +132,9 @@ def _staged_files(plan: RefreshPlan, driver: Driver, rows: int) -> tuple[StagedF
 
 
 def _written(plan: RefreshPlan, stored: DataFrame) -> tuple[int, tuple[dict[str, str], ...], dict[str, int]]:
-    """Rows in the stage, the partitions they are in, and how many violate each expectation, all counted in one pass.
+    """Number of rows in the stage, their partitions, and the violations of each expectation, computed in one pass.
 
-    Partitions are those by columns: what is computed of one may be null, and the commit finds it out.
+    Only partition keys that are columns are included: a computed key may be null, which the commit detects.
     """
     names = plain_keys(plan.partition_keys)
     keys = [F.col(quote(key)).cast("string") for key in names]
@@ -143,7 +143,7 @@ def _written(plan: RefreshPlan, stored: DataFrame) -> tuple[int, tuple[dict[str,
     partitions = tuple(dict(zip(names, group, strict=False)) for group in groups)
     for partition in partitions:
         if nulls := [key for key, value in partition.items() if value is None]:
-            empty = "" if plan.keys_in_files else " or empty"  # for the name of a folder both are the same
+            empty = "" if plan.keys_in_files else " or empty"  # both have the same folder name
             raise ValueError(f"partition key {nulls[0]!r} is null{empty} in some rows; give them a value in the query")
     rows, *violating = (sum(group[len(keys) + number] for group in groups) for number in range(1 + len(violations)))
     in_order = tuple(sorted(partitions, key=lambda spec: tuple(spec.values()))) if keys else ()

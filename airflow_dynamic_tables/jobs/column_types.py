@@ -1,4 +1,4 @@
-"""Types that both Spark and the table format know; others are refused by the column's name."""
+"""Column types supported by both Spark and the table formats; others are rejected by column name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_dynamic_tables.core.identifiers import quote
-from airflow_dynamic_tables.core.tables.type_parsing import type_from_json
+from airflow_dynamic_tables.core.types import type_from_json
 
 _KNOWN = (
     T.BooleanType,
@@ -35,10 +35,10 @@ _NAMING = (T.StringType, T.IntegerType, T.LongType, T.BooleanType, T.DateType)
 
 
 def storable(frame: DataFrame, tell: Callable[[str], None]) -> DataFrame:
-    """The same rows in types the table can hold: tinyint and smallint become int, text of any kind becomes string.
+    """Convert rows to types that tables support: tinyint and smallint become int, text types become string.
 
-    :param tell: gets a line for each column whose values compare otherwise in the table than in the query.
-    :raises ValueError: for a type no table can hold, or two columns of one name; names them.
+    :param tell: receives a line for each column whose values compare differently in the table than in the query.
+    :raises ValueError: names a column of an unsupported type, or a duplicate column name.
     """
     names = [name.lower() for name in frame.columns]
     if repeated := sorted({name for name in frame.columns if names.count(name.lower()) > 1}):
@@ -54,7 +54,7 @@ def storable(frame: DataFrame, tell: Callable[[str], None]) -> DataFrame:
 
 
 def _collations(kind: T.DataType) -> set[str]:
-    """Collations of the texts in a type, but for that of a plain string."""
+    """Collations of the texts in a type, except for the default one."""
     match kind:
         case T.StringType() if not kind.isUTF8BinaryCollation():
             return {kind.collation}
@@ -68,9 +68,9 @@ def _collations(kind: T.DataType) -> set[str]:
 
 
 def check_partition_key(kind: T.DataType, key: str) -> None:
-    """Check that values of a type name a partition the same way in Spark and in the table.
+    """Check that Spark and the table spell a partition key's values in the same way.
 
-    :raises ValueError: when they do not; names the key.
+    :raises ValueError: names the key when they do not.
     """
     if type(kind) not in _NAMING:
         raise ValueError(f"partition key {key!r} has type {kind.simpleString()}; cast it to string, int or date in the query")
@@ -80,7 +80,7 @@ def _storable(kind: T.DataType, column: str) -> T.DataType:
     if isinstance(kind, (T.ByteType, T.ShortType)):
         return T.IntegerType()
     if isinstance(kind, (T.StringType, T.CharType, T.VarcharType)):
-        return T.StringType()  # without a collation
+        return T.StringType()  # without collation
     if isinstance(kind, T.ArrayType):
         return T.ArrayType(_storable(kind.elementType, column), kind.containsNull)
     if isinstance(kind, T.MapType):
@@ -93,5 +93,5 @@ def _storable(kind: T.DataType, column: str) -> T.DataType:
 
 
 def ddl(kind: T.DataType) -> str:
-    """Spark's DDL text of a type; names of nested fields are quoted where they need it."""
+    """Spark's DDL text of a type; names of nested fields are quoted if necessary."""
     return str(type_from_json(kind.jsonValue()))

@@ -1,4 +1,4 @@
-"""Expectations of rows: some rows are left out before they are written, the others are counted in what was written."""
+"""Expectations: rows to drop are left out before writing, other violations are counted in the written rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation
 
 
 def without_dropped(frame: DataFrame, expectations: Sequence[Expectation]) -> tuple[DataFrame, Callable[[int], dict[str, int]]]:
-    """The rows that are not to be left out.
+    """The rows without those that expectations drop.
 
-    :return: them, and a function that says, once they were written and are so many, how many violated each expectation; they
-        are counted on their way, not by running the query a second time.
+    :return: the rows, and a function that returns the violations of each expectation, given the number of rows written; they are
+        counted during writing, without running the query twice.
     """
     violated = {expected.name: _violated(expected) for expected in expectations if expected.action is Action.DROP}
     if not violated:
@@ -32,14 +32,14 @@ def _observed(observation: Observation, names: Iterable[str], rows: int) -> dict
     try:
         counted = observation.get
         return {name: counted[name] for name in names}
-    except Exception:  # of Py4J or of a dictionary: it depends on where Spark is
+    except Exception:  # the type depends on the kind of session: Py4J's error or a KeyError
         if rows:
             raise
-        return dict.fromkeys(names, 0)  # Spark saw before it began that there is no row at all, and so counted none
+        return dict.fromkeys(names, 0)  # Spark skipped execution because it knew that there are no rows
 
 
 def violations_in_stage(expectations: Sequence[Expectation]) -> dict[str, Column]:
-    """Aggregates, by name of the expectation: how many of the staged rows violate its predicate."""
+    """Aggregates by name of the expectation: the number of staged rows that violate its predicate."""
     return {
         expected.name: F.count_if(_violated(expected))
         for expected in expectations
@@ -48,17 +48,17 @@ def violations_in_stage(expectations: Sequence[Expectation]) -> dict[str, Column
 
 
 def repeated(stored: DataFrame, expectations: Sequence[Expectation]) -> dict[str, int]:
-    """How many of the staged rows share the columns that are to be unique, by name of the expectation."""
+    """The number of staged rows with duplicates in the unique columns, by name of the expectation."""
     return {expected.name: _repeated(stored, expected.unique) for expected in expectations if expected.unique}
 
 
 def results(expectations: Sequence[Expectation], violations: Mapping[str, int]) -> tuple[ExpectationResult, ...]:
-    """The result of each, in the order of the expectations."""
+    """The results in the order of the expectations."""
     return tuple(ExpectationResult(expected.name, expected.action, violations[expected.name]) for expected in expectations)
 
 
 def _violated(expectation: Expectation) -> Column:
-    # On lines of its own, because it may end with a comment.
+    # On separate lines, because the predicate may end with a comment.
     return F.coalesce(F.expr(f"NOT (\n{expectation.predicate}\n)"), F.lit(False))
 
 

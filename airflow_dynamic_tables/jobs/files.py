@@ -1,4 +1,4 @@
-"""Small files and listings through Hadoop: on whatever file system Spark reaches."""
+"""Small files and listings through Hadoop, on any file system that Spark supports."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from airflow_dynamic_tables.core.tables.data_files import PATTERN_SIGNS, is_hidden
+from airflow_dynamic_tables.core.schema import PATTERN_SIGNS, is_hidden
 
 
 def exactly(uri: str) -> str:
-    """The pattern by which Spark reads this file or folder and no other, whatever it is called.
+    """Escape a path, so that Spark reads exactly this file or folder instead of a pattern.
 
-    Spark can be told that paths are no patterns, but 4.2 then reads all of them once for each that looks like one (SPARK-58518).
+    Spark has an option that disables patterns, but Spark 4.2 then reads all paths once per path that looks like a pattern
+    (SPARK-58518).
     """
     return "".join(f"\\{sign}" if sign in PATTERN_SIGNS else sign for sign in uri)
 
@@ -29,7 +30,7 @@ def read_text(spark: SparkSession, uri: str) -> str:
 
 
 def write_text(spark: SparkSession, uri: str, text: str) -> None:
-    """Write a small file so that it is there whole or not at all."""
+    """Write a small file atomically."""
     system, path = _open(spark, uri)
     half = _written(spark, system, f"{uri}.writing", text)
     system.delete(path, False)
@@ -38,11 +39,11 @@ def write_text(spark: SparkSession, uri: str, text: str) -> None:
 
 
 def create_text(spark: SparkSession, uri: str, text: str) -> None:
-    """Write a small file that nobody has written yet, so that it is there whole or not at all.
+    """Write a small file atomically if it does not exist.
 
-    Two at the same moment are kept apart as well as the file system does that, as in Spark's own checkpoints.
+    Two concurrent writers are only separated as well as the file system does it, as in Spark's own checkpoints.
 
-    :raises FileExistsError: when somebody has.
+    :raises FileExistsError: when the file exists.
     """
     system, path = _open(spark, uri)
     folder, _, name = uri.rpartition("/")
@@ -53,7 +54,7 @@ def create_text(spark: SparkSession, uri: str, text: str) -> None:
 
 
 def _written(spark: SparkSession, system: Any, uri: str, text: str) -> Any:
-    """Hadoop's path of a file that was written anew under a name that nobody reads."""
+    """Write a file under a temporary name, and return its Hadoop path."""
     path = _jvm(spark).org.apache.hadoop.fs.Path(uri)
     stream = system.create(path, True)
     try:
@@ -64,19 +65,19 @@ def _written(spark: SparkSession, system: Any, uri: str, text: str) -> Any:
 
 
 def list_names(spark: SparkSession, uri: str) -> list[str]:
-    """The names of what lies directly in a folder; nothing when there is no such folder."""
+    """The names directly in a folder; empty when the folder does not exist."""
     system, path = _open(spark, uri)
     return [str(status.getPath().getName()) for status in system.listStatus(path)] if system.exists(path) else []
 
 
 def qualified(spark: SparkSession, uri: str) -> str:
-    """A URI as Hadoop writes it, with signs escaped."""
+    """A URI in Hadoop's form, with special characters escaped."""
     system, path = _open(spark, uri)
     return str(system.makeQualified(path).toUri().toString())
 
 
 def list_files(spark: SparkSession, uri: str) -> list[tuple[str, int]]:
-    """Data files below a folder: URI as ``uri`` spells it, and size in bytes. Empty when there is no such folder."""
+    """Data files below a folder: URI in the spelling of ``uri``, and size in bytes. Empty when the folder does not exist."""
     system, path = _open(spark, uri)
     if not system.exists(path):
         return []

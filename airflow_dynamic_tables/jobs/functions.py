@@ -1,4 +1,4 @@
-"""Registering: every function of a catalog that the query calls becomes a temporary function."""
+"""Registration of catalog functions that the query calls, as temporary functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_dynamic_tables.jobs.drivers.base import Driver
 def register(spark: SparkSession, binding: FunctionBinding, driver: Driver) -> None:
     """Register the function that the plan's query calls.
 
-    :raises ValueError: when its code cannot be found; names it.
+    :raises ValueError: names code that cannot be found.
     """
     if binding.language == "python":
         _register_python(spark, binding, driver)
@@ -31,7 +31,7 @@ def _register_python(spark: SparkSession, binding: FunctionBinding, driver: Driv
         function = getattr(import_module(module), name)
     except (ImportError, AttributeError, SystemExit) as error:
         raise ValueError(f"function {binding.identifier}: {binding.code} cannot be imported ({error})") from error
-    if hasattr(function, "returnType"):  # made by udf() or pandas_udf(), which know what they return
+    if hasattr(function, "returnType"):  # made by udf() or pandas_udf(), with a declared return type
         spark.udf.register(binding.function, function)
     elif binding.returns is None:
         raise ValueError(f"function {binding.identifier}: its property 'returns' is missing; name the type of its result")
@@ -45,5 +45,5 @@ def _register_java(spark: SparkSession, binding: FunctionBinding, driver: Driver
     try:
         spark.udf.registerJavaFunction(binding.function, binding.code, binding.returns)
     except AnalysisException:
-        # No UDF of Spark's own interfaces: one of Hive's, or an aggregate.
+        # Not a UDF of Spark's interfaces: a Hive function or an aggregate.
         spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {quote(binding.function)} AS '{binding.code}'")

@@ -1,4 +1,4 @@
-"""What spark-submit runs: ``main.py --plan URI``, with this package as ``--py-files`` zip and nothing else.
+"""The application of spark-submit: ``main.py --plan URI``, with this package as ``--py-files`` zip and no other dependencies.
 
 ``main.py --tests URI`` runs unit tests of queries instead.
 """
@@ -13,25 +13,25 @@ from py4j.java_gateway import JVMView
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from airflow_dynamic_tables.core.query_tests.plan import QueryTestPlans, outcomes_location
+from airflow_dynamic_tables.core.query_test_plans import QueryTestPlans, outcomes_location
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
 from airflow_dynamic_tables.jobs.files import read_text, write_text
 from airflow_dynamic_tables.jobs.messages import message
-from airflow_dynamic_tables.jobs.query_tests.running import run_query_tests
+from airflow_dynamic_tables.jobs.query_tests import run_query_tests
 from airflow_dynamic_tables.jobs.streaming import follow
 
 _LOG_LEVEL = "spark.log.level"
-"""A setting that wins over every configuration of log4j."""
+"""A setting that overrides every configuration of log4j."""
 
 _SPARKS_OWN_LOG = "org/apache/spark/log4j2-defaults.properties"
-"""What Spark configures log4j by when it finds no configuration of somebody else."""
+"""Spark's default log4j configuration, used when there is no other."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one refresh; what went wrong is written beside the stage, where the worker finds it on any deploy mode."""
+    """Run one refresh; an error is written beside the stage, where the worker finds it in any deploy mode."""
     parser = argparse.ArgumentParser(description="Refresh one dynamic table into its stage.")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--plan", metavar="URI", help="where the plan is")
@@ -46,8 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _session() -> SparkSession:
-    """Spark's session; its log has warnings only, unless somebody configured that log."""
-    SparkContext._ensure_initialized()  # before it, nothing knows what spark-submit was told
+    """Create the session, with log level WARN unless logging is configured."""
+    SparkContext._ensure_initialized()  # otherwise the settings of spark-submit are not available yet
     builder = SparkSession.builder
     if not SparkConf().contains(_LOG_LEVEL) and _has_default_log(SparkContext._jvm):
         builder = builder.config(_LOG_LEVEL, "WARN")
@@ -59,20 +59,20 @@ def _session() -> SparkSession:
 
 
 def _has_default_log(jvm: JVMView) -> bool:
-    """Whether nobody configured log4j: Spark may have done so already, or log4j itself."""
+    """Return whether log4j has a default configuration, Spark's or its own."""
     location = jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration().getConfigurationSource().getLocation()
     return location is None or str(location).endswith(_SPARKS_OWN_LOG)
 
 
 def run(spark: SparkSession, plan_location: str) -> int:
-    """Do what the plan at that URI says; an error is written beside its stage.
+    """Run the plan at a URI; an error is written beside its stage.
 
     :return: the exit code.
     """
     try:
         plan = RefreshPlan.from_json(read_text(spark, plan_location))
     except Exception as error:
-        # Where its stage is stands in the plan, so the log is all there is to speak to; the worker looks for "Error" in it.
+        # The stage is named in the plan, so the error can only be logged; the worker looks for "Error" in the log.
         print(f"Error: the plan {plan_location} cannot be read: {message(error)}; refresh again.", file=sys.stderr)
         return 1
     try:
@@ -88,9 +88,9 @@ def run(spark: SparkSession, plan_location: str) -> int:
 
 
 def run_tests(spark: SparkSession, location: str) -> int:
-    """Run the unit tests at that URI; what became of them is written beside it.
+    """Run the unit tests at a URI, and write their outcomes beside it.
 
-    :return: the exit code, which says nothing of the tests.
+    :return: the exit code, which does not depend on the tests' outcomes.
     """
     outcomes = run_query_tests(spark, QueryTestPlans.from_json(read_text(spark, location)), JvmDriver(spark))
     write_text(spark, outcomes_location(location), outcomes.to_json())
@@ -98,7 +98,7 @@ def run_tests(spark: SparkSession, location: str) -> int:
 
 
 def _done(spark: SparkSession, plan: RefreshPlan) -> str:
-    """Do what a plan says, and say what was done."""
+    """Run a plan, and return a summary."""
     if plan.stream is not None:
         follow(spark, plan, JvmDriver(spark))
         return "the stream has stopped"

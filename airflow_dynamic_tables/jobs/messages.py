@@ -1,4 +1,4 @@
-"""Spark's own words for an error, without plans and Java stacks."""
+"""Messages of Spark's errors, without plans and Java stacks."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from airflow_dynamic_tables.redaction import without_secrets
 
 _LONGEST = 4000
-"""Characters of a message: enough for Spark's longest sentence, and for a log that somebody reads."""
+"""Maximum characters of a message: sufficient for Spark's longest sentence, and readable in a log."""
 
 _FAILED_READ = "[FAILED_READ_FILE"
-"""How Spark's words begin that name a file: its cause says the line and the value."""
+"""Prefix of Spark's error that names a file; its cause contains the line and the value."""
 
 _CLASS = re.compile(r"^(?:\w+\.)+\w+: ")
-"""The name of a Java class before its words."""
+"""The name of a Java class before a message."""
 
 _DEEPEST = 30
-"""Causes of causes that are looked at: a chain of them may bite its own tail."""
+"""Maximum number of nested causes, because a chain of causes may be cyclic."""
 
 
 def message(error: BaseException) -> str:
-    """What a person should read about an error of the job."""
-    java = getattr(error, "java_exception", None)  # of Py4J's error, which is not installed wherever Spark is far away
+    """The readable message of a job's error."""
+    java = getattr(error, "java_exception", None)  # of Py4J's error; Py4J may not be installed with Spark Connect
     if java is not None:
         text = _words(_java_causes(java))
     elif isinstance(error, PySparkException):
         text = str(error)
         if isinstance(error, AnalysisException) and not isinstance(error, ParseException):
-            text = text.partition(";\n")[0]  # the tree of the plan comes next
+            text = text.partition(";\n")[0]  # the plan tree follows
         elif text.startswith(_FAILED_READ):
             text = _words([text, *_server_causes(error)])
     else:
@@ -41,7 +41,7 @@ def message(error: BaseException) -> str:
 
 
 def _java_causes(java: Any) -> list[str]:
-    """The words of a Java exception and of its causes, outermost first; those of the last one name its class."""
+    """The messages of a Java exception and its causes, outermost first; the last one includes its class."""
     causes = [java]
     while len(causes) < _DEEPEST and (cause := causes[-1].getCause()) is not None:
         causes.append(cause)
@@ -49,16 +49,16 @@ def _java_causes(java: Any) -> list[str]:
 
 
 def _server_causes(error: PySparkException) -> list[str]:
-    """The same of the causes of an error of a Spark Connect server, which says them in its stack trace alone."""
+    """The messages of a Spark Connect error's causes, found only in its stack trace; the last one includes its class."""
     stack = getattr(error, "getStackTrace", str)() or ""
     causes = [_without_stack(cause) for cause in stack.split("\nCaused by: ")[1:]]
     return [*(_CLASS.sub("", cause) for cause in causes), *causes[-1:]]
 
 
 def _words(causes: Sequence[str]) -> str:
-    """The innermost error that Spark named by a class of its own, what caused it, and which file it was reading.
+    """The innermost error with an error class of Spark's, its cause, and the file being read.
 
-    :param causes: outermost first; the last one names its class.
+    :param causes: outermost first; the last one includes its class.
     """
     named = [_without_stack(text) for text in causes if text.startswith("[")]
     innermost = _without_stack(causes[-1])

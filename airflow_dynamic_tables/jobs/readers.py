@@ -1,4 +1,4 @@
-"""Binding: every table the query reads becomes a temporary view of one fixed version of it."""
+"""Binding of sources: every table that the query reads becomes a temporary view of one version of it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_dynamic_tables.core.identifiers import quote
+from airflow_dynamic_tables.core.partitions import NULL_PARTITION
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding, SourcePart
-from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
 from airflow_dynamic_tables.jobs.drivers.base import Driver
 from airflow_dynamic_tables.jobs.files import exactly
-from airflow_dynamic_tables.jobs.servers.login import needing, password_for
-from airflow_dynamic_tables.jobs.servers.times import as_stored
+from airflow_dynamic_tables.jobs.servers import as_stored, needing, password_for
 
 _BY_NAME = ("parquet", "orc")
-"""Formats whose columns are found by their names."""
+"""Formats whose columns are resolved by name."""
 
 
 def bind(spark: SparkSession, source: SourceBinding, driver: Driver) -> None:
@@ -31,7 +30,7 @@ def bind(spark: SparkSession, source: SourceBinding, driver: Driver) -> None:
 def frame_of(spark: SparkSession, source: SourceBinding, driver: Driver) -> DataFrame:
     """The rows of one version of a table.
 
-    :raises ValueError: when they cannot be read, or Spark would read others.
+    :raises ValueError: when they cannot be read, or Spark would read other files.
     """
     if source.table is not None:
         return spark.sql(f"SELECT * FROM {source.table} VERSION AS OF {source.version}")
@@ -50,11 +49,11 @@ def frame_of(spark: SparkSession, source: SourceBinding, driver: Driver) -> Data
 
 
 def check_spelling(spark: SparkSession, source: SourceBinding) -> None:
-    """Check that the files of a source spell its columns as its schema does, which Spark else reads as nulls.
+    """Check that the files of a source spell its columns as its schema does; Spark would read others as nulls.
 
-    Only for a session that tells cases of letters apart.
+    Only for a case-sensitive session.
 
-    :raises ValueError: when they do not; names the column.
+    :raises ValueError: names a column that differs.
     """
     schema = schema_of(source)
     if schema is None or source.format not in _BY_NAME:
@@ -83,7 +82,7 @@ def _reader(spark: SparkSession, source: SourceBinding, part: SourcePart) -> Dat
 
 
 def _check_files(frame: DataFrame, source: SourceBinding, expected: int, driver: Driver) -> None:
-    """Check that Spark reads every file once.
+    """Check that Spark reads every file exactly once.
 
     :raises ValueError: when it does not.
     """
@@ -93,7 +92,7 @@ def _check_files(frame: DataFrame, source: SourceBinding, expected: int, driver:
 
 
 def _part(spark: SparkSession, source: SourceBinding, part: SourcePart, driver: Driver) -> DataFrame:
-    """Some of the files, with the columns of all in their order."""
+    """The rows of some files, with all columns in schema order."""
     schema = schema_of(source)
     if schema is None:
         raise ValueError(f"source {source.identifier} has parts and no schema")
@@ -121,17 +120,17 @@ def _of_server(spark: SparkSession, source: SourceBinding, driver: Driver) -> Da
         options["password"] = password
     with needing(options.get("driver"), f"source {source.identifier}", driver):
         frame = spark.read.format(source.format).options(**options).load()
-        _ = frame.schema  # a Spark Connect server looks for the driver only when it is asked something
+        _ = frame.schema  # a Spark Connect server only loads the driver when the schema is requested
     return as_stored(frame, source.times, f"source {source.identifier}")
 
 
 def password_of(source: SourceBinding, driver: Driver) -> str | None:
-    """See :func:`~airflow_dynamic_tables.jobs.servers.login.password_for`."""
+    """See :func:`~airflow_dynamic_tables.jobs.servers.password_for`."""
     return password_for(f"source {source.identifier}", source.password_variable, driver)
 
 
 def schema_of(source: SourceBinding) -> StructType | None:
-    """The declared schema; partition keys that it leaves out are strings."""
+    """The declared schema; undeclared partition keys are strings."""
     if source.schema is None:
         return None
     declared = StructType.fromDDL(source.schema)

@@ -1,7 +1,7 @@
-"""A streaming query whose batches a worker commits: the job itself never touches the table.
+"""A streaming query whose batches a worker commits; the job itself never writes to the table.
 
-Spark notes what a batch reads before it runs, and that it is done after :meth:`_Batches.store` returned, which is when the table
-has its rows. After a death it runs the last batch again with the same offsets, and the worker knows whether the table has it.
+Spark records a batch's offsets before it runs, and its completion after :meth:`_Batches.store` returns, when the table has its
+rows. After a failure Spark reruns the last batch with the same offsets, and the worker knows whether it was committed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from airflow_dynamic_tables.core.refresh.expectations import late_rows
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.streaming.streams import (
+from airflow_dynamic_tables.core.streaming.stream_plans import (
     JOB_FILE,
     NO_PROGRESS,
     WORKER_FILE,
@@ -31,25 +31,24 @@ from airflow_dynamic_tables.jobs.batch import planned_rows, prepare, store
 from airflow_dynamic_tables.jobs.column_types import storable
 from airflow_dynamic_tables.jobs.drivers.base import Driver
 from airflow_dynamic_tables.jobs.files import read_text, write_text
-from airflow_dynamic_tables.jobs.streams.feeds import Feeds
-from airflow_dynamic_tables.jobs.streams.sources import bind
+from airflow_dynamic_tables.jobs.streams import Feeds, bind
 
 _IDLE = 1
-"""Seconds between two looks at worker and progress while no batch runs."""
+"""Seconds between polls of worker and progress while no batch runs."""
 
 _AT_WORK = 0.05
-"""Seconds between two looks for the answer to a question."""
+"""Seconds between polls for a response."""
 
 
 class _StoppedError(Exception):
-    """The worker wants the job to end."""
+    """The worker requested the end of the job."""
 
 
 def follow(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> None:
-    """Run the plan's query as a stream until the worker says that it is enough.
+    """Run the plan's query as a stream until the worker stops it.
 
     :raises ValueError: when the query cannot be a stream, or its rows cannot be stored.
-    :raises TimeoutError: when the worker gives no sign of life any more.
+    :raises TimeoutError: when the worker's heartbeat stops.
     """
     if plan.stream is None:
         raise ValueError(f"the plan of {plan.identifier} is not one of a stream")
@@ -72,15 +71,15 @@ def follow(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> None:
 
 
 def _watch(spark: SparkSession, settings: StreamSettings, query: StreamingQuery, worker: _Worker, feeds: Feeds) -> None:
-    """Tell the progress of a query, and give it new feeds, until it ends or shall end."""
+    """Report the progress of a query and publish new feeds, until it ends or is stopped."""
     progress = _last_progress(spark, settings)
     while not worker.look().stop:
-        is_over = query.awaitTermination(_IDLE)  # raises what went wrong in it
+        is_over = query.awaitTermination(_IDLE)  # raises the query's error
         told_lately = query.recentProgress
-        news = [told for told in told_lately if told["batchId"] > progress.batch]
-        for told in news:
+        recent = [told for told in told_lately if told["batchId"] > progress.batch]
+        for told in recent:
             progress = progress.after(told)
-        if news:
+        if recent:
             write_text(spark, settings.progress, progress.to_json())
         if is_over:
             return
@@ -91,12 +90,12 @@ def _watch(spark: SparkSession, settings: StreamSettings, query: StreamingQuery,
 def _last_progress(spark: SparkSession, settings: StreamSettings) -> Progress:
     try:
         return Progress.from_json(read_text(spark, settings.progress))
-    except Exception:  # there is none before the first batch, and what each file system raises then is its own
+    except Exception:  # there is none before the first batch, and each file system raises its own error
         return NO_PROGRESS
 
 
 class _Worker:
-    """Who commits the batches, heard through a file."""
+    """The worker that commits the batches; messages are exchanged through files."""
 
     def __init__(self, spark: SparkSession, plan: RefreshPlan, settings: StreamSettings) -> None:
         self._spark = spark
@@ -106,14 +105,14 @@ class _Worker:
         self._heard_at = time.monotonic()
 
     def look(self) -> Answer:
-        """What the worker says.
+        """Read the worker's latest message.
 
-        :raises TimeoutError: when it gives no sign of life any more.
+        :raises TimeoutError: when its heartbeat stopped.
         """
         now = time.monotonic()
         try:
             said = Answer.from_json(read_text(self._spark, f"{self._folder}/{WORKER_FILE}"))
-        except Exception:  # it is being written just now, or the storage does not answer for a moment
+        except Exception:  # it is being written, or the storage is temporarily unavailable
             said = self._last
         if said.beat != self._last.beat:
             self._heard_at = now
@@ -123,7 +122,7 @@ class _Worker:
         return said
 
     def check(self) -> None:
-        """Check that it wants the job to go on.
+        """Check that the worker has not stopped the job.
 
         :raises TimeoutError: as of :meth:`look`.
         """
@@ -131,11 +130,11 @@ class _Worker:
             raise _StoppedError("the worker stopped before the stream began")
 
     def tell(self, question: Ask) -> None:
-        """Ask."""
+        """Write a request to the worker."""
         write_text(self._spark, f"{self._folder}/{JOB_FILE}", question.to_json())
 
     def wait(self, until: Callable[[Answer], bool]) -> Answer:
-        """Wait for an answer; a worker that stops meanwhile gives none any more.
+        """Wait for a response that matches a condition; fails when the worker stops.
 
         :raises TimeoutError: as of :meth:`look`.
         """
@@ -146,12 +145,12 @@ class _Worker:
         return said
 
     def text(self, uri: str) -> str:
-        """A small file that it wrote, or Spark."""
+        """Read a small file written by the worker or by Spark."""
         return read_text(self._spark, uri)
 
 
 class _Batches:
-    """What is done with every batch of a query."""
+    """Handles every batch of a query."""
 
     def __init__(self, worker: _Worker, settings: StreamSettings, driver: Driver) -> None:
         self._worker = worker
@@ -162,14 +161,14 @@ class _Batches:
         self._ended = False
 
     def store(self, frame: DataFrame, batch: int) -> None:
-        """Write a batch where the worker says, and wait until it is committed."""
+        """Write a batch by the worker's plan, and wait until it is committed."""
         with self._running:
             if self._ended:
                 raise _StoppedError("the stream was stopped; the batch is run again")
             self._worker.tell(self._question(batch))
             answer = self._worker.wait(lambda said: said.batch == batch and (said.is_done or said.plan is not None))
             if answer.is_done or answer.plan is None:
-                # The table has it; what Spark itself remembers from batch to batch comes of running all of it.
+                # The batch is already committed, but Spark has to process it completely to update its state.
                 frame.write.format("noop").mode("overwrite").save()
                 return
             plan = RefreshPlan.from_json(self._worker.text(answer.plan))
@@ -180,13 +179,13 @@ class _Batches:
             self._worker.wait(lambda said: said.batch == batch and said.is_done)
 
     def end(self) -> None:
-        """Begin no batch any more, and wait for the one that runs."""
+        """Start no more batches, and wait for the running one."""
         self._ended = True
         with self._running:
             return
 
     def _question(self, batch: int) -> Ask:
-        """What the worker has to know of a batch; Spark's log of offsets is the same when a batch is run again."""
+        """The request for a batch; Spark's offset log is the same when a batch is rerun."""
         log = self._worker.text(f"{self._offsets}/{batch}")
         planned_at = json.loads(log.splitlines()[1])["batchTimestampMs"] / 1000
         return Ask(batch, hashlib.sha256(log.encode()).hexdigest(), max(0.0, time.time() - planned_at))

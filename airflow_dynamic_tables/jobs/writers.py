@@ -1,4 +1,4 @@
-"""Writing: the rows of a refresh become files of its stage, in folders by partition."""
+"""Writing the rows of a refresh to files of its stage, in folders by partition."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 from pyspark.sql.types import NumericType, StringType
 
 from airflow_dynamic_tables.core.identifiers import quote
-from airflow_dynamic_tables.core.partitioning import hidden_key, source_column
+from airflow_dynamic_tables.core.partition_transforms import hidden_key, source_column
+from airflow_dynamic_tables.core.partitions import NULL_PARTITION
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
-from airflow_dynamic_tables.jobs.partitioning.transforms import transformed
+from airflow_dynamic_tables.jobs.partitioning import transformed
 
 
 def write(frame: DataFrame, plan: RefreshPlan) -> None:
-    """One file for a small partition, several for a large one: AQE rebalances by the partition keys.
+    """Write one file for a small partition, several for a large one: AQE rebalances by the partition keys.
 
-    Where the files are to have the keys, too, copies of them name the folders, or what is computed of columns. Files that are
-    copied into a server need none.
+    If the files contain the keys, folders are named by copies of them, or by transforms of their columns. Files that are copied
+    into a server have no folders.
     """
     if plan.sink is not None:
         frame.write.mode("overwrite").format(plan.file_format).save(plan.data_location)
@@ -35,7 +35,7 @@ def write(frame: DataFrame, plan: RefreshPlan) -> None:
 
 
 def _folder(frame: DataFrame, name: str) -> Column:
-    """What a folder is named by: the key, but for texts of which Spark would give the folder of nulls to more than one."""
+    """The folder name of a partition: the key, prefixed for texts that Spark would put in the folder of nulls."""
     hidden = hidden_key(name)
     kind = frame.schema[source_column(name)].dataType
     key = F.col(quote(name)) if hidden is None else transformed(hidden, kind)

@@ -1,1 +1,1 @@
-"""The record of stages and refreshes. Knows states and leases, not tables or files."""
+"""The ledger of stages and refreshes. It depends on states and leases, not on tables or files."""

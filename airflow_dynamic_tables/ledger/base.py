@@ -1,24 +1,25 @@
-"""The ledger: which refresh holds which stage, and what became of every refresh.
+"""The interface of the ledger: stages and their owners, and the history of refreshes.
 
-States of a stage, every arrow a compare-and-swap::
+States of a stage; every transition is a compare-and-swap::
 
     OPEN ──▶ COMMITTING ───▶ COMMITTED
      │           │               ▲
-     │           ▼ (taken away)  │
+     │           ▼ (taken over)  │
      │        FENCING ───────────┤ (its commit turned out to have landed)
      │           │ (it can no longer land)
      └──────▶ ABORTING ──▶ ABORTED
 
-    OPEN ──▶ QUARANTINED ──▶ COMMITTING, ABORTING   (somebody decides)
-                  ▲────────── COMMITTING            (that commit was refused)
-                  ▲────────── FENCING               (whoever published it died)
+    OPEN ──▶ QUARANTINED ──▶ COMMITTING, ABORTING   (manual decision)
+                  ▲────────── COMMITTING            (that commit was rejected)
+                  ▲────────── FENCING               (the publishing process died)
 
-Only the owner of an OPEN stage may start to commit. Whoever takes a stage away in its commit first moves it to FENCING, so
-that its owner, should it wake up, can no longer publish; then fences the table and looks in the table's own metadata whether
-the commit landed; and only then deletes files and closes it. Until it is fenced it may still land, so it is in the way.
+Only the owner of an OPEN stage may start to commit. A process that takes over a COMMITTING stage first moves it to FENCING, so
+that its owner can no longer publish if it resumes. It then fences the table, reads from the table's own metadata whether the
+commit landed, and only then deletes files and closes the stage. Until it is fenced the commit may still land, so the stage
+blocks others.
 
-A QUARANTINED stage keeps its files, has no lease and is in nobody's way; its refresh stays QUARANTINED until its commit landed
-or somebody gave it up.
+A QUARANTINED stage keeps its files, has no lease and blocks no other stage; its refresh stays QUARANTINED until its commit
+landed or the stage was rejected.
 """
 
 from __future__ import annotations
@@ -30,21 +31,19 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypedDict, Unpack
 
+from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
-from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.ledger.failed_runs import CountsFailures
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
+from airflow_dynamic_tables.ledger.details import CountsFailures, FollowsNames, RemembersPartitions
 from airflow_dynamic_tables.ledger.jobs import RemembersJobs
 from airflow_dynamic_tables.ledger.latest import KnowsTheLatest
-from airflow_dynamic_tables.ledger.partition_commits import RemembersPartitions
-from airflow_dynamic_tables.ledger.renaming import FollowsNames
 
 
 class StageState(StrEnum):
-    """Where a stage stands."""
+    """State of a stage."""
 
     OPEN = "OPEN"
     COMMITTING = "COMMITTING"
@@ -56,7 +55,7 @@ class StageState(StrEnum):
 
 
 HOLDING = (StageState.OPEN, StageState.COMMITTING, StageState.FENCING)
-"""A stage in one of these states may be committed without anybody asking, so it is in the way of others."""
+"""A stage in one of these states may be committed without a manual decision, so it blocks overlapping stages."""
 
 UNFINISHED = (*HOLDING, StageState.QUARANTINED, StageState.ABORTING)
 """A stage in one of these states still has files."""
@@ -64,13 +63,13 @@ UNFINISHED = (*HOLDING, StageState.QUARANTINED, StageState.ABORTING)
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Files of one refresh that nobody reads yet, and who may commit them.
+    """Unpublished files of one refresh, and the process that may commit them.
 
-    ``owner`` is the same for every try of one piece of work (Airflow: DAG, run and task), so that a new try may supersede an
-    older one at once. ``process`` names machine, process id and its start, so that a dead process is noticed on its own
-    machine before the lease ends. ``ordinal`` counts the stages of its table in the order in which the ledger opened them:
-    clocks of several machines tell no order. ``creates`` is the name that a table has while such a stage makes it, its own where
-    the commit makes it in one step.
+    ``owner`` is the same for every attempt of one unit of work (Airflow: DAG, run and task), so that a new attempt may
+    supersede an older one at once. ``process`` names machine, process id and start time, so that a dead process is detected on
+    its own machine before the lease ends. ``ordinal`` numbers the stages of a table in the order in which the ledger opened
+    them, because clocks of several machines define no order. ``creates`` is the name of the table while such a stage creates
+    it; it is its own name if the commit creates it atomically.
     """
 
     token: str
@@ -87,12 +86,12 @@ class Stage:
     creates: str | None = None
 
     def overlaps(self, other: Stage) -> bool:
-        """Whether both stages would replace some of the same rows."""
+        """Return whether both stages would replace some of the same rows."""
         return self.table == other.table and self.partitions.overlaps(other.partitions)
 
 
 class RefreshState(StrEnum):
-    """How a refresh stands or ended; UNDONE when it succeeded and its table has the version no more, though none replaced it."""
+    """State of a refresh; UNDONE when it succeeded but its version was removed from the table without being replaced."""
 
     RUNNING = "RUNNING"
     SUCCEEDED = "SUCCEEDED"
@@ -104,7 +103,7 @@ class RefreshState(StrEnum):
 
 
 class ReportState(StrEnum):
-    """Whether whoever scheduled a refresh has heard of its version."""
+    """Whether the version of a refresh was reported to the scheduler."""
 
     DUE = "DUE"
     MADE = "MADE"
@@ -112,13 +111,14 @@ class ReportState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """One line of the refresh history. ``seconds`` is the duration of each step, ``sources`` the version of each table read.
+    """One entry of the refresh history. ``seconds`` is the duration of each step, ``sources`` the version of each table read.
 
-    ``reason_code`` is why it did what it did, ``reason`` the same for people; an earlier release recorded no code. ``report`` is
-    ``None`` when nobody waits to hear of its version: nothing scheduled it, or an earlier release made it. ``recipe`` is a digest
-    of all that decides rows besides what the sources hold. ``unbroken`` says whether no tick is missing before its data
-    timestamp; earlier releases did not look for missing ticks. What it read was ``complete_until`` a time before its schedule
-    time when it did not wait for parents that lagged behind. ``watermark`` is that of its sources, where they have one.
+    ``reason_code`` is the reason of the action, ``reason`` the same as text; earlier releases recorded no code. ``report`` is
+    ``None`` when no report is due: the refresh was not scheduled, or an earlier release made it. ``recipe`` is a digest of
+    everything that determines the rows except the content of the sources. ``unbroken`` is whether no tick is missing before
+    its data timestamp; earlier releases did not check for missing ticks. ``complete_until`` is the time until which its
+    sources were complete, if that is before its schedule time because it did not wait for lagging parents. ``watermark`` is
+    that of its sources, if they have one.
     """
 
     token: str
@@ -150,12 +150,12 @@ class Refresh:
 
     @property
     def is_made_of_sources(self) -> bool:
-        """Whether it made a version of what the sources had, and that version was not undone."""
+        """Whether it made a version from its sources that was not undone."""
         return self.state is RefreshState.SUCCEEDED and self.action is not RefreshAction.ROLLBACK
 
     @property
     def made_for(self) -> datetime:
-        """The last tick that its partitions count for."""
+        """The last tick that its partitions cover."""
         return self.complete_until or self.schedule_time
 
 
@@ -188,41 +188,41 @@ class Ledger(RemembersPartitions, RemembersJobs, CountsFailures, KnowsTheLatest,
 
     @abstractmethod
     def open_stage(self, stage: Stage) -> tuple[Stage, ...]:
-        """Insert an OPEN stage in one step, unless stages that are ``HOLDING`` overlap it.
+        """Insert an OPEN stage atomically, unless it overlaps stages that are ``HOLDING``.
 
-        Opening the same token again returns as if it were new while it is OPEN (idempotent).
+        Idempotent: opening the same token again has the same result while the stage is OPEN.
 
-        :return: the stages in the way; empty when the stage is now open.
-        :raises ConflictError: when the token was used already and its stage is no longer OPEN.
+        :return: the conflicting stages; empty when the stage is now open.
+        :raises ConflictError: when the token was used before and its stage is no longer OPEN.
         """
 
     @abstractmethod
     def resume_stage(self, token: str, process: str, lease_until: datetime) -> tuple[Stage, ...]:
-        """Move a QUARANTINED stage to COMMITTING in one step, unless stages that are ``HOLDING`` overlap it.
+        """Move a QUARANTINED stage to COMMITTING atomically, unless it overlaps stages that are ``HOLDING``.
 
-        :param process: who publishes it from here on.
-        :return: the stages in the way; empty when the stage is now that process's.
-        :raises ConflictError: when it is not in quarantine (any more): somebody else publishes it, or gave it up.
+        :param process: the process that publishes it.
+        :return: the conflicting stages; empty when the process now owns the stage.
+        :raises ConflictError: when it is not (or no longer) in quarantine: it is being published, or was rejected.
         """
 
     @abstractmethod
     def get_stage(self, token: str) -> Stage | None:
-        """One stage, whatever its state."""
+        """Return a stage in any state."""
 
     @abstractmethod
     def list_stages(self, table: TableIdentifier | None = None, states: Collection[StageState] = UNFINISHED) -> list[Stage]:
-        """Stages in one of the states, oldest first."""
+        """Return the stages in one of the states, oldest first."""
 
     @abstractmethod
     def last_stage(self, table: TableIdentifier, but_of: str = "") -> Stage | None:
-        """The stage of a table that was opened last, whatever its state, but none of that owner, if it is still known."""
+        """Return the last opened stage of a table in any state, except those of one owner; ``None`` if there is none."""
 
     @abstractmethod
     def renew_lease(self, token: str, until: datetime) -> StageState:
         """Extend the lease of an OPEN or COMMITTING stage.
 
-        :return: which of both it is.
-        :raises ConflictError: when the stage is in another state: its owner lost it.
+        :return: the current state.
+        :raises ConflictError: when the stage is in another state, so that its owner lost it.
         """
 
     @abstractmethod
@@ -235,19 +235,19 @@ class Ledger(RemembersPartitions, RemembersJobs, CountsFailures, KnowsTheLatest,
         *,
         held_by: str | None = None,
     ) -> bool:
-        """Compare-and-swap; moving a stage to the state it is in does nothing.
+        """Compare-and-swap the state; moving a stage to its current state does nothing.
 
-        :param refresh: fields of its refresh to change in the same step, so that the two never disagree.
-        :param held_by: the process that must own the stage, when several may have had it in turn.
+        :param refresh: fields of its refresh to change atomically with the state.
+        :param held_by: the process that must own the stage, when its owner may have changed.
         :return: whether it was moved; False when it was in ``to_state`` already.
-        :raises CommitRejectedError: when the stage is missing, another process's, or in none of these states.
+        :raises CommitRejectedError: when the stage is missing, owned by another process, or in none of these states.
         """
 
     @abstractmethod
     def record(self, refresh: Refresh) -> None:
-        """Insert or replace the refresh of that token, whole.
+        """Insert or replace the complete refresh of that token.
 
-        :raises ConflictError: when its stage is no longer OPEN: whoever ended it would never hear of this refresh.
+        :raises ConflictError: when its stage is no longer OPEN: the process that closed it would not update this refresh.
         """
 
     @abstractmethod
@@ -256,75 +256,75 @@ class Ledger(RemembersPartitions, RemembersJobs, CountsFailures, KnowsTheLatest,
 
     @abstractmethod
     def extend(self, refresh: Refresh, instead_of: str = "") -> None:
-        """Insert a refresh, or let the one of that token end and hold later; it holds up to the latest time that was said.
+        """Insert a refresh, or move the end and validity of the existing one forward; they never move backward.
 
-        :param instead_of: token of a refresh that was skipped at last, which this one tells of, too: it is deleted.
+        :param instead_of: token of a skipped refresh that this one replaces; it is deleted.
         """
 
     @abstractmethod
     def get_refresh(self, token: str) -> Refresh | None:
-        """One refresh."""
+        """Return a refresh."""
 
     @abstractmethod
     def list_refreshes(self, table: TableIdentifier | None = None, limit: int = 20) -> list[Refresh]:
-        """The latest refreshes, newest first."""
+        """Return the latest refreshes, newest first."""
 
     @abstractmethod
     def list_versions(self, table: TableIdentifier, number: int) -> dict[str, int]:
-        """The versions with that number or a later one that refreshes of a table made, by their tokens, without UNDONE ones.
+        """Return the versions, by token, that refreshes of a table made with that number or a later one, without UNDONE ones.
 
-        Only the latest thousand refreshes are looked at.
+        Only the latest thousand refreshes are searched.
         """
 
     @abstractmethod
     def mark_undone(self, errors: Mapping[str, str]) -> None:
-        """Make refreshes UNDONE that succeeded.
+        """Mark successful refreshes as UNDONE.
 
-        :param errors: what is to be said of each, by their tokens.
+        :param errors: the error text of each, by token.
         """
 
     @abstractmethod
     def list_due_reports(self, since: datetime) -> list[Refresh]:
-        """Refreshes that succeeded since then and whose report is DUE, oldest first."""
+        """Return refreshes that succeeded since then and whose report is DUE, oldest first."""
 
     @abstractmethod
     def mark_reported(self, tokens: Collection[str]) -> None:
-        """Note that whoever scheduled these refreshes has heard of their versions."""
+        """Record that the versions of these refreshes were reported to the scheduler."""
 
     @abstractmethod
     def record_source_states(self, token: str, states: Mapping[str, SourceState]) -> None:
-        """Insert or replace what the sources of a refresh were like, by their full names."""
+        """Insert or replace the states of the sources of a refresh, by full name."""
 
     @abstractmethod
     def source_states(self, token: str) -> dict[str, SourceState]:
-        """What the sources of a refresh were like, by their full names; a source that is not among them is unknown.
+        """Return the states of the sources of a refresh, by full name; missing sources are unknown.
 
-        They are there as long as the refresh itself, unless it made no version.
+        They are kept as long as the refresh, unless it made no version.
         """
 
     @abstractmethod
     def installation(self) -> str:
-        """Which installation this is: the same as long as what the ledger is kept in, and of a copy of that, too."""
+        """Return the id of this installation. It is stored in the ledger, so a copy of the database has the same id."""
 
     @abstractmethod
     def tables(self) -> list[TableIdentifier]:
-        """Every table that was ever refreshed, sorted."""
+        """Return every table that was ever refreshed, sorted."""
 
     @abstractmethod
     def prune(self, before: datetime) -> int:
-        """Delete jobs, finished refreshes with their sources, and finished stages older than that; no latest success of a table.
+        """Delete old jobs, finished refreshes with their sources, and finished stages; the latest success of a table is kept.
 
-        :return: how many rows were deleted.
+        :return: the number of deleted rows.
         """
 
     @abstractmethod
     def upgrade(self) -> None:
-        """Bring what it is kept in to this release's schema; idempotent."""
+        """Upgrade the storage to this release's schema; idempotent."""
 
     @abstractmethod
     def check(self) -> None:
-        """Connect once, to see whether it answers."""
+        """Check the connection."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of connections; idempotent."""
+        """Close connections; idempotent."""

@@ -1,4 +1,4 @@
-"""Jobs: refreshes that somebody asked for and does not wait for; kept, so that whoever asks later is told what became of them."""
+"""Jobs: asynchronous refresh requests, stored so that callers can query their state later."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from airflow_dynamic_tables.redaction import without_secrets
 
 
 class WorkState(StrEnum):
-    """How a job stands: nobody began it yet, somebody works on it, or how it ended; LOST when whoever worked on it is gone."""
+    """State of a job: ACCEPTED until a worker starts it, RUNNING, or its result; LOST when its worker disappeared."""
 
     ACCEPTED = "ACCEPTED"
     RUNNING = "RUNNING"
@@ -30,15 +30,15 @@ class WorkState(StrEnum):
 
     @property
     def is_end(self) -> bool:
-        """Whether nothing more becomes of it."""
+        """Whether the state is final."""
         return self not in (WorkState.ACCEPTED, WorkState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshWish:
-    """What somebody asked for. ``schedule_time`` is ISO 8601, in the time zone of each table when it names none.
+    """A refresh request. ``schedule_time`` is ISO 8601, in the time zone of each table when it names none.
 
-    ``is_periodic`` says that a scheduler asks, as it does at every tick; ``is_forced`` that suspended tables are refreshed, too.
+    ``is_periodic`` is set by schedulers, which send it at every tick; ``is_forced`` also refreshes suspended tables.
     ``partition`` is text such as ``ds=2024-01-01,ds=2024-01-02``.
     """
 
@@ -53,7 +53,7 @@ class RefreshWish:
 class JobRefresh:
     """The refresh of one table.
 
-    ``token`` finds it in the history, once that is known; ``cluster_info`` names the worker.
+    ``token`` identifies it in the history, once known; ``cluster_info`` names the worker.
     """
 
     table: TableIdentifier
@@ -65,11 +65,11 @@ class JobRefresh:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Refreshes that were asked for together, in the order in which they run.
+    """Refreshes that were requested together, in the order of execution.
 
-    ``key`` was chosen by the caller: who asks again with it is given this job. ``digest`` is of all that was asked for, so that
-    a key that is used for something else is noticed. What nobody began when ``lease_until`` is over, nobody ever will: whoever
-    holds it back renews it.
+    ``key`` is an idempotency key chosen by the caller: a repeated request with it returns this job. ``digest`` covers the
+    request, so that reuse of a key for another request is detected. A refresh that has not started when ``lease_until`` is
+    over never will; the process that queues it renews the lease.
     """
 
     id: str
@@ -83,7 +83,7 @@ class Job:
 
     @property
     def state(self) -> WorkState:
-        """How they stand together: ended when all have, and then as the worst of them."""
+        """The combined state: final when all refreshes are, and then the worst of them."""
         states = {refresh.state for refresh in self.refreshes}
         if not all(state.is_end for state in states):
             return WorkState.ACCEPTED if states == {WorkState.ACCEPTED} else WorkState.RUNNING
@@ -101,42 +101,42 @@ class JobRefreshChanges(TypedDict, total=False):
 
 
 class RemembersJobs(ABC):
-    """The part of a ledger that keeps jobs."""
+    """The part of a ledger that stores jobs."""
 
     @abstractmethod
     def add_job(self, job: Job) -> Job:
-        """Insert a job in one step, unless its caller used its key already.
+        """Insert a job atomically, unless its caller already used its key.
 
-        :return: the job itself, or the one that was made with the key; then nothing is inserted.
+        :return: the job itself, or the existing job with the key; then nothing is inserted.
         """
 
     @abstractmethod
     def remove_job(self, job_id: str) -> None:
-        """Delete a job that was refused, so that its key is free again."""
+        """Delete a rejected job, so that its key can be used again."""
 
     @abstractmethod
     def find_job(self, caller: str, key: str) -> Job | None:
-        """The job that a caller made with a key."""
+        """Return the job that a caller created with a key."""
 
     @abstractmethod
     def get_job(self, job_id: str) -> Job | None:
-        """One job."""
+        """Return a job."""
 
     @abstractmethod
     def list_jobs(self, limit: int = 20) -> list[Job]:
-        """The latest jobs, newest first."""
+        """Return the latest jobs, newest first."""
 
     @abstractmethod
     def renew_jobs(self, job_ids: Collection[str], until: datetime) -> None:
-        """Say that somebody holds these jobs, and will until then."""
+        """Renew the leases of jobs until a time."""
 
     @abstractmethod
     def change_job(self, job_id: str, table: TableIdentifier, **changes: Unpack[JobRefreshChanges]) -> None:
-        """Change some fields of a refresh of a job that has not ended; one that has stays as it is."""
+        """Change some fields of a refresh of a job, unless it is in a final state."""
 
 
 class SqlJobs(RemembersJobs):
-    """That part in a SQL database."""
+    """Implementation in a SQL database."""
 
     _database: Database
 
@@ -206,7 +206,7 @@ def _is_of(caller: str, key: str | None) -> ColumnElement[bool]:
 
 
 def _found(connection: Connection, wanted: Select[Any]) -> list[Job]:
-    """Jobs with their refreshes, in the order of the rows."""
+    """Return jobs with their refreshes, in the order of the rows."""
     rows = connection.execute(wanted).mappings().all()
     of_these = job_refreshes.c.job_id.in_([row["id"] for row in rows])
     query = select(job_refreshes).where(of_these).order_by(job_refreshes.c.job_id, job_refreshes.c.ordinal)
@@ -239,7 +239,7 @@ def _row(number: int, refresh: JobRefresh) -> dict[str, Any]:
 
 
 def _columns(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields to columns; PostgreSQL refuses the zero character, which the last words of a process may hold."""
+    """Convert fields to columns; PostgreSQL rejects NUL characters, which the last output of a process may contain."""
     columns = {name: to_plain(value) for name, value in changes.items()}
     if error := columns.get("error"):
         columns["error"] = without_secrets(error).replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -1,4 +1,4 @@
-"""What the history says last of many tables, in one question: a look at a thousand of them must not ask a thousand times."""
+"""Bulk queries of the latest refreshes and versions of many tables."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from sqlalchemy import JSON, Column, ColumnElement, FromClause, ScalarSelect, St
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import refreshes
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import ReasonCode
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
+from airflow_dynamic_tables.core.versions import Version
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """The refresh of a table that began last, and the version that was made last; ``None`` where there is none.
+    """The most recently started refresh of a table, and its latest version; ``None`` where there is none.
 
-    ``token``, ``snapshot``, ``finished_at`` and ``sources`` are those of the version, and ``action`` what made it. ``tick_time``
-    is the latest schedule time of a refresh that did not only make partitions that a user named, ``tick_state`` and
-    ``tick_error`` how that refresh ended.
+    ``token``, ``snapshot``, ``finished_at`` and ``sources`` are those of the version, and ``action`` is the action that made
+    it. ``tick_time`` is the latest schedule time of a refresh that was not limited to partitions named by a user,
+    ``tick_state`` and ``tick_error`` are the state and error of that refresh.
     """
 
     state: str | None = None
@@ -49,37 +49,38 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Up to when a refresh holds, and the watermark that the sources had; ``None`` where there is none."""
+    """Time until which a refresh is valid, and the watermark of its sources; ``None`` where there is none."""
 
     data_timestamp: datetime | None
     watermark: datetime | None
 
 
 _LOOKED_AT = 200
-"""Refreshes of a table that are looked at for the number of a version: a snapshot of no version costs no look at all of them."""
+"""Refreshes of a table that are searched for the number of a version, so that an unknown snapshot does not cost a full scan.
+"""
 
 
 class KnowsTheLatest(ABC):
-    """The part of a ledger that tells of many tables at once."""
+    """The part of a ledger that queries many tables at once."""
 
     @abstractmethod
     def latest(self, tables: Collection[TableIdentifier]) -> dict[TableIdentifier, Latest]:
-        """What the history says last of each of these tables; one that it does not know is left out."""
+        """Return the latest history of each of these tables; unknown tables are omitted."""
 
     @abstractmethod
     def held(self, tokens: Collection[str]) -> dict[str, Held]:
-        """Up to when the refreshes of these tokens hold, as far as they are known."""
+        """Return the validity of the refreshes with these tokens; unknown tokens are omitted."""
 
     @abstractmethod
     def version_numbers(self, snapshots: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-        """The numbers of versions, by the full name of a table and the format's id of its snapshot.
+        """Return version numbers by the full name of a table and the format's id of a snapshot.
 
-        Only the latest refreshes of each table are looked at; what is not among them is left out.
+        Only the latest refreshes of each table are searched; snapshots that are not among them are omitted.
         """
 
 
 class SqlLatest(KnowsTheLatest):
-    """That part in a SQL database: every table costs two looks into an index, however long its history is."""
+    """Implementation in a SQL database, with two index lookups per table regardless of the length of its history."""
 
     _database: Database
 
@@ -128,7 +129,7 @@ class SqlLatest(KnowsTheLatest):
             return {(name, told): version for name, told, version in rows if version is not None}
 
     def _part(self, listed: FromClause, position: int) -> ColumnElement[str]:
-        """A text of each row, where these are pairs of texts."""
+        """Return an element of each row, where rows are pairs of strings."""
         if self._database.is_sqlite:
             return func.json_extract(listed.c.value, f"$[{position}]", type_=String)
         text: ColumnElement[str] = cast(listed.c.value, JSON)[position].as_string()
@@ -136,7 +137,10 @@ class SqlLatest(KnowsTheLatest):
 
     @property
     def _listed(self) -> FromClause:
-        """Texts as rows, of one parameter that holds all: as many parameters as texts would be a new statement each time."""
+        """Return strings as rows of one parameter.
+
+        One parameter per string would be a new statement for every number of strings.
+        """
         parameter = bindparam("listed", type_=String)
         if self._database.is_sqlite:
             return func.json_each(parameter).table_valued("value").alias("listed")
@@ -144,9 +148,9 @@ class SqlLatest(KnowsTheLatest):
 
 
 def _newest(listed: FromClause, condition: ColumnElement[bool], *by: Column[datetime]) -> ScalarSelect[str]:
-    """The token of a table's newest refresh of that kind.
+    """Return the token of a table's newest refresh that meets the condition.
 
-    :param by: what newer ones have later; the time at which they began is the last of it.
+    :param by: the columns that define newer; the last one is the start time.
     """
     of_table = select(refreshes.c.token).where(refreshes.c.table_name == listed.c.value, condition)
     order = [column.desc() for column in (*by, refreshes.c.started_at)]

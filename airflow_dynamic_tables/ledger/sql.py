@@ -1,4 +1,9 @@
-"""The ledger in a SQL database: SQLite or PostgreSQL."""
+"""The ledger in a SQL database.
+
+The states of the sources of a refresh are stored as one row per source, with the fingerprints of all its partitions in one
+JSON value. They are written and read together, ten thousand at a time; one row each would be a quarter of a million rows a day
+for a table that is refreshed every hour.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +16,11 @@ from uuid import uuid4
 from sqlalchemy import Connection, RowMapping, bindparam, case, delete, func, insert, select, text, update
 
 from airflow_dynamic_tables.clients.database.engine import Database
-from airflow_dynamic_tables.clients.database.tables import installation, refreshes, stages, table_locks
+from airflow_dynamic_tables.clients.database.tables import installation, refreshes, source_states, stages, table_locks
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
-from airflow_dynamic_tables.core.refresh.actions import RefreshAction
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import (
     HOLDING,
@@ -28,16 +33,41 @@ from airflow_dynamic_tables.ledger.base import (
     Stage,
     StageState,
 )
-from airflow_dynamic_tables.ledger.failed_runs import SqlFailures, count_from_zero, prune_failures
+from airflow_dynamic_tables.ledger.details import SqlFailures, SqlNames, SqlPartitions, count_from_zero, prune_failures
 from airflow_dynamic_tables.ledger.jobs import SqlJobs, prune_jobs
 from airflow_dynamic_tables.ledger.latest import SqlLatest
-from airflow_dynamic_tables.ledger.partition_commits import SqlPartitions
-from airflow_dynamic_tables.ledger.renaming import SqlNames
-from airflow_dynamic_tables.ledger.source_states import prune_states, read_states, write_states
 from airflow_dynamic_tables.redaction import without_secrets
 
+_WITHOUT_VERSION = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.SKIPPED)
+
+
+def write_states(connection: Connection, token: str, states: Mapping[str, SourceState]) -> None:
+    """Insert or replace the source states of a refresh."""
+    connection.execute(delete(source_states).where(source_states.c.token == token))
+    if states:
+        rows = [{"token": token, "source": source, **to_plain(state)} for source, state in states.items()]
+        connection.execute(insert(source_states), rows)
+
+
+def read_states(connection: Connection, token: str) -> dict[str, SourceState]:
+    """Return the source states of a refresh, by source."""
+    rows = connection.execute(select(source_states).where(source_states.c.token == token)).mappings()
+    return {row["source"]: from_plain(SourceState, _fields(row)) for row in rows}
+
+
+def _fields(row: RowMapping) -> dict[str, Any]:
+    fields = {name: row[name] for name in row if name not in ("token", "source")}
+    return {**fields, "unsettled": fields["unsettled"] or []}  # missing in rows of earlier releases
+
+
+def prune_states(connection: Connection) -> None:
+    """Delete the source states of deleted refreshes, and of those that ended without a version."""
+    kept = select(refreshes.c.token).where(refreshes.c.state.not_in(_WITHOUT_VERSION))
+    connection.execute(delete(source_states).where(source_states.c.token.not_in(kept)))
+
+
 _LATEST = 1_000
-"""Refreshes of a table that are looked at for versions."""
+"""Refreshes of a table that are searched for versions."""
 
 _OWNED = (StageState.OPEN, StageState.COMMITTING)
 _FINISHED = tuple(set(RefreshState) - {RefreshState.RUNNING, RefreshState.QUARANTINED})
@@ -230,7 +260,7 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger
             known = connection.scalar(select(installation.c.id).order_by(installation.c.id))
             if known is not None:
                 return str(known)
-            made = str(uuid4())  # somebody deleted it, as one does in a copy
+            made = str(uuid4())  # deleted, for example after copying the database
             connection.execute(insert(installation).values(id=made))
             return made
 
@@ -245,7 +275,7 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger
         newest = select(func.max(refreshes.c.started_at)).where(succeeded).group_by(refreshes.c.table_name).scalar_subquery()
         ended = refreshes.c.state.in_(_FINISHED)
         old_refreshes = delete(refreshes).where(refreshes.c.started_at < before, ended, refreshes.c.started_at.not_in(newest))
-        # What holds for a long time began long ago.
+        # A NO_DATA refresh may have started long ago and been extended since.
         old_refreshes = old_refreshes.where((refreshes.c.action != RefreshAction.NO_DATA) | (refreshes.c.finished_at < before))
         old_stages = delete(stages).where(stages.c.opened_at < before, stages.c.state.not_in(UNFINISHED))
         with self._database.transaction() as connection:
@@ -269,13 +299,13 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger
         self._database.close()
 
     def _lock(self, connection: Connection, table: TableIdentifier) -> None:
-        """One transaction at a time opens or resumes stages of a table."""
+        """Serialise transactions that open or resume stages of a table."""
         connection.execute(self._database.insert(table_locks).values(table_name=str(table)).on_conflict_do_nothing())
         connection.execute(select(table_locks).where(table_locks.c.table_name == str(table)).with_for_update())
 
 
 def _overlapping(connection: Connection, stage: Stage) -> Iterator[Stage]:
-    """Stages that hold some of the partitions of a stage, oldest first."""
+    """Yield the stages that hold some of the partitions of a stage, oldest first."""
     holding = select(stages).where(stages.c.table_name == str(stage.table), stages.c.state.in_(HOLDING))
     others = map(_to_stage, connection.execute(holding.order_by(stages.c.opened_at)).mappings())
     return (other for other in others if other.overlaps(stage))
@@ -296,13 +326,13 @@ def _values(record: Stage | Refresh) -> dict[str, Any]:
 
 
 def _columns(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields to columns; a column named ``table`` would have to be quoted everywhere."""
+    """Convert fields to columns; a column named ``table`` would require quoting everywhere."""
     words = {name: without_secrets(values[name]) for name in ("reason", "error") if values.get(name)}
     return {"table_name" if name == "table" else name: _column(value) for name, value in {**values, **words}.items()}
 
 
 def _column(value: Any) -> Any:
-    """What a column can hold: PostgreSQL refuses the zero character, which an error of the job may quote."""
+    """Convert a value for a column; PostgreSQL rejects NUL characters, which an error of the job may contain."""
     if isinstance(value, TableIdentifier):
         return str(value)
     if isinstance(value, str):
@@ -310,15 +340,17 @@ def _column(value: Any) -> Any:
     return value if isinstance(value, datetime) else to_plain(value)
 
 
-def _fields(row: RowMapping) -> dict[str, Any]:
-    """Columns to fields."""
+def _sql_fields(row: RowMapping) -> dict[str, Any]:
+    """Convert columns to fields."""
     others = {name: value for name, value in row.items() if name != "table_name"}
     return {**others, "table": TableIdentifier.parse(row["table_name"])}
 
 
 def _to_stage(row: RowMapping) -> Stage:
-    return from_plain(Stage, _fields(row))
+    return from_plain(Stage, _sql_fields(row))
 
 
 def _to_refresh(row: RowMapping) -> Refresh:
-    return from_plain(Refresh, {**_fields(row), "expectations": row["expectations"] or ()})  # none of an earlier release
+    return from_plain(
+        Refresh, {**_sql_fields(row), "expectations": row["expectations"] or ()}
+    )  # missing in rows of earlier releases

@@ -1,1 +1,1 @@
-"""Fields in, use case called, result out. No decisions here."""
+"""Airflow operators: read fields, call a service, report the result."""

@@ -1,4 +1,4 @@
-"""The task ``refresh`` of a table in continuous mode."""
+"""The task ``refresh`` of tables in continuous mode."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ from airflow.sdk import DagRunState
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time import task_runner
 
-from airflow_dynamic_tables.dags_support.declared import load_workflow
-from airflow_dynamic_tables.dags_support.schedules import CONTINUOUS_TAG
+from airflow_dynamic_tables.dags.declared import load_workflow
+from airflow_dynamic_tables.dags.schedules import CONTINUOUS_TAG
 from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.reconcilers import count_last_failure
 from airflow_dynamic_tables.operators.reporting import report_commits, tell_partitions
 from airflow_dynamic_tables.operators.run_arguments import is_scheduled, owner_of
 from airflow_dynamic_tables.services.continuous.base import Work
-from airflow_dynamic_tables.services.continuous.changes import DefinitionWatch
-from airflow_dynamic_tables.services.continuous.loop import RUN_DELAY, Ended, Halt, Loop
+from airflow_dynamic_tables.services.continuous.loop import RUN_DELAY, DefinitionWatch, Ended, Halt, Loop
 from airflow_dynamic_tables.services.continuous.partition_commit import PartitionCommits
 from airflow_dynamic_tables.services.continuous.registry import strategy_of
 from airflow_dynamic_tables.services.refresh.strategies import refusal_of_servers
 from airflow_dynamic_tables.services.registered import find_entry, why_suspended
-from airflow_dynamic_tables.services.stages.settling import recorded_refresh
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from airflow_dynamic_tables.services.writes.settling import recorded_refresh
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -42,13 +41,13 @@ log = logging.getLogger(__name__)
 
 
 class ContinuousRefreshOperator(DynamicTableRefreshOperator):
-    """Refresh one dynamic table turn after turn, until its hold is over or there is another reason to end; the next run goes on.
+    """Refresh one dynamic table in a loop, until its hold time ends or there is another reason to stop; the next run continues.
 
-    A run that somebody triggered refreshes once, as it was asked to.
+    A manually triggered run refreshes once, as requested.
 
-    :param definitions_path: the definitions file or folder; without it, a change of the definition is taken over when the hold
-        is over.
-    :param kwargs: as of :class:`DynamicTableRefreshOperator`.
+    :param definitions_path: the definitions file or folder; without it, changes of the definition take effect after the hold
+        time.
+    :param kwargs: see :class:`DynamicTableRefreshOperator`.
     """
 
     def __init__(self, *, definitions_path: Path | None = None, **kwargs: Any) -> None:
@@ -57,17 +56,18 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
         self._stop = threading.Event()
 
     def on_kill(self) -> None:
-        """End the loop; kill Spark and abort the stage of the turn, as far as there is one."""
-        # In a thread: this runs inside a signal handler, and the code it interrupted may hold the lock of the event.
+        """Stop the loop, kill Spark, and abort the current stage, if any."""
+        # In a thread, because this runs in a signal handler, and the interrupted code may hold the lock of the event.
         threading.Thread(target=self._stop.set, daemon=True).start()
         super().on_kill()
 
     def _refresh(self, context: Context, deadline: datetime | None) -> dict[str, Any]:
-        # With a schedule: the DAG was continuous when this run was made, or this worker's threshold is not the scheduler's.
+        # The DAG has a schedule if its mode changed after this run was created, or if the worker's threshold differs from the
+        # scheduler's.
         if not is_scheduled(context) or _is_scheduled_now(context["ti"].dag_id):
             return super()._refresh(context, deadline)
         if not self.hidden_outlets:
-            self.hide_assets()  # a run without commit has no event
+            self.hide_assets()  # a run without a commit emits no event
         self._find_spark()
         if self._runner is not None and (why := refusal_of_servers(self.table, self.sources)):
             raise ConfigurationError(f"{why}.")
@@ -82,7 +82,7 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
             return {"turns": ended.turns, "ended": ended.why, "commits": commits, "complete": complete}
 
     def _tell_partitions(self, context: Context, workspace: Workspace) -> list[str]:
-        """Tell of complete partitions. What goes wrong must not take the events of this task's commits away."""
+        """Emit events for complete partitions; errors are only logged, so that the events of the task's commits are not lost."""
         try:
             return tell_partitions(context, self, PartitionCommits(workspace, self.table, self.sources))
         except (DynamicTableError, AirflowRuntimeError):
@@ -115,13 +115,13 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
         try:
             return loop.run()
         except DynamicTableError as error:
-            # Not tried again: the loop has done that. The next run begins with a delay.
+            # Not retried, because the loop has retried already. The next run begins with a delay.
             raise AirflowFailException(str(error)) from None
         finally:
             strategy.close()
 
     def _hold(self) -> timedelta:
-        """Not so long that a timeout would fail the task: what is begun then has as much time as what was done."""
+        """Return the hold time, limited to half of each timeout, so that the last turn can finish before it."""
         timeouts = (self.execution_timeout, self.table.dagrun_timeout)
         return min([self.table.continuous.hold, *(timeout / 2 for timeout in timeouts if timeout is not None)])
 
@@ -150,7 +150,7 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
 
 
 def _why_end(dag_id: str) -> str | None:
-    """Why Airflow wants its place back: somebody triggered a run, which waits until this one is over, or paused the DAG."""
+    """Return why Airflow requires this run to end: another run is queued, the DAG is paused, or it is no longer continuous."""
     try:
         if task_runner.RuntimeTaskInstance.get_dr_count(dag_id=dag_id, states=[DagRunState.QUEUED.value]):
             return "another run of its DAG waits"
@@ -164,7 +164,7 @@ def _why_end(dag_id: str) -> str | None:
 
 
 def _is_scheduled_now(dag_id: str) -> bool:
-    """Whether the scheduler has another mode for the table than this process."""
+    """Return whether the scheduler has another mode for the table than this process."""
     try:
         return CONTINUOUS_TAG not in task_runner.RuntimeTaskInstance.get_dag(dag_id).tags
     except AirflowRuntimeError as error:
@@ -173,9 +173,9 @@ def _is_scheduled_now(dag_id: str) -> bool:
 
 
 def _delay(ti: RuntimeTaskInstanceProtocol) -> timedelta:
-    """How long to wait before the first turn: when the last run failed, Airflow began this one at once.
+    """Return the delay before the first turn, because Airflow starts the next run immediately after a failed one.
 
-    What became of a run by hand says nothing of the loop.
+    The state of manual runs is ignored.
     """
     try:
         last = ti.get_previous_dagrun()

@@ -1,4 +1,4 @@
-"""The task ``decide`` of a table whose refreshes may end in quarantine."""
+"""The task ``decide`` of tables whose refreshes may be quarantined."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTIO
 from airflow_dynamic_tables.ledger.base import Stage, StageState
 from airflow_dynamic_tables.operators.reporting import ReportsCommits, is_reported, report_commit, skip
 from airflow_dynamic_tables.operators.run_arguments import owner_of
-from airflow_dynamic_tables.services.stages.quarantine import publish, reject, stage_of_owner
-from airflow_dynamic_tables.services.stages.question import question
-from airflow_dynamic_tables.services.stages.settling import reconcile, recorded_refresh
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.writes.quarantine import publish, reject, stage_of_owner
+from airflow_dynamic_tables.services.writes.question import question
+from airflow_dynamic_tables.services.writes.settling import reconcile, recorded_refresh
 from airflow_dynamic_tables.triggers.quarantine import QuarantineTrigger
 
 if TYPE_CHECKING:
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 PUBLISH, ABORT = "Publish", "Abort"
 
 _ANSWERS_RESUME = hasattr(airflow_exceptions, "TaskAwaitingInput")
-"""Whether an answer resumes a deferred task by itself: since Airflow 3.3."""
+"""Whether an answer resumes a deferred task, as in Airflow 3.3 and later."""
 
 _CURABLE = (CatalogUnavailableError, CommitUnknownError)
 """Errors after which another try may find the decision carried out."""
 
 
 class DecideOperator(ReportsCommits):
-    """After a refresh that failed: ask whether what it left in quarantine is published, and do that.
+    """After a failed refresh, ask whether its quarantined stage is to be published, and carry out the answer.
 
-    Whoever answers under *Required Actions* decides, and so does who publishes or aborts it by other means; meanwhile the task
-    is deferred. It succeeds, with an asset event, when the stage was committed, and is skipped when Airflow has that event.
-    It fails otherwise: when the stage was aborted, or when there is nothing to decide as the refresh failed for another reason.
+    The task is deferred until a user answers under *Required Actions*, or the stage is published or aborted by other means. It
+    succeeds, with an asset event, if the stage was committed, and is skipped if Airflow already has that event. It fails if the
+    stage was aborted, or if the refresh failed for another reason, so that there is nothing to decide.
 
     :param table: the table that is refreshed.
     :param refresh_task_id: the task that refreshes it.
     :param catalog_conn_id: Airflow connection of type ``dynamic_tables``.
     :param catalogs_file: the catalogs file, if there is one.
-    :param poll_interval: seconds between two looks at the stage.
+    :param poll_interval: seconds between two checks of the stage.
     """
 
     ui_color = "#fbe9c6"
@@ -68,16 +68,16 @@ class DecideOperator(ReportsCommits):
         self.poll_interval = poll_interval
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Ask, unless that is decided already.
+        """Ask for a decision, unless there is one.
 
-        :return: version, rows, partitions, schedule time and token (``refresh``) of the commit, as its asset event has them.
+        :return: version, rows, partitions, schedule time and token (``refresh``) of the commit, as in its asset event.
         """
         return self._decide_or_fail(context, {})
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out what was decided.
+        """Carry out the decision.
 
-        :param event: the answer, or what :class:`QuarantineTrigger` fired.
+        :param event: the answer, or the event of :class:`QuarantineTrigger`.
         """
         return self._decide_or_fail(context, event)
 

@@ -1,4 +1,4 @@
-"""The task ``refresh`` of every dynamic table."""
+"""The task ``refresh`` of dynamic tables."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.dags_support.declared import configured_poll_interval, look_up
+from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.dags.declared import configured_poll_interval, look_up
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
@@ -33,18 +33,18 @@ from airflow_dynamic_tables.operators.run_arguments import (
     left_out,
     read_request,
 )
-from airflow_dynamic_tables.operators.spark_tasks.running import RunsSpark
+from airflow_dynamic_tables.operators.spark_tasks import RunsSpark
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.outcomes import collecting
+from airflow_dynamic_tables.services.refresh.change_detection import skip as record_skip
 from airflow_dynamic_tables.services.refresh.planning import check_partitions
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, not_due, requested_partitions
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.refresh.unchanged import skip as record_skip
 from airflow_dynamic_tables.services.refresh.upstream import Wait, parents_of, why_wait
 from airflow_dynamic_tables.services.settings import find_catalogs_file
-from airflow_dynamic_tables.services.stages.settling import recorded_refresh
-from airflow_dynamic_tables.services.tables.freshness import fresh_until
+from airflow_dynamic_tables.services.tables.source_reads import fresh_until
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from airflow_dynamic_tables.services.writes.settling import recorded_refresh
 from airflow_dynamic_tables.triggers.parent_runs import has_given_up
 from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, upstream_to_text
 
@@ -62,19 +62,19 @@ _NOT_MAPPED = (
 class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
     """Refresh one dynamic table: wait for its parents, begin, spark-submit, commit; all before success is reported.
 
-    The definition says how: pool, retries, callbacks, Spark. The table's asset is an outlet.
+    The definition sets pool, retries, callbacks and Spark options. The table's asset is an outlet.
 
     :param table: its full name, or the definition itself.
-    :param definitions: the definitions file or folder that has it, which is read while the DAG is made; or all that its refresh
-        needs of them.
+    :param definitions: the definitions file or folder that contains it, read while the DAG is created; or the definitions that
+        its refresh requires.
     :param catalog_conn_id: Airflow connection of type ``dynamic_tables``; default: option ``connection`` of section
         ``dynamic_tables``.
     :param catalogs_file: default: the one in the folder of the definitions or beside it.
-    :param poll_interval: seconds between two looks at parents it waits for; default: option ``upstream_poll_interval``.
-    :param runs: how the runs of the DAG are read; default: as those of a DAG of yours.
-    :param kwargs: what else an operator takes: what the definition says gives way to it, but outlets, inlets and callbacks come
-        beside those of this operator, never instead.
-    :raises DynamicTableError: when the definition cannot be read or understood.
+    :param poll_interval: seconds between two checks of pending parents; default: option ``upstream_poll_interval``.
+    :param runs: how the runs of the DAG are interpreted; default: as for user DAGs.
+    :param kwargs: other operator arguments. They override the definition; outlets, inlets and callbacks are added to those of
+        this operator.
+    :raises DynamicTableError: if the definition cannot be read or is invalid.
     """
 
     ui_color = "#e4f4f8"
@@ -110,23 +110,23 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
 
     @classmethod
     def partial(cls, **_kwargs: Any) -> NoReturn:
-        """Refuse to be mapped.
+        """Reject task mapping.
 
         :raises ConfigurationError: always.
         """
         raise ConfigurationError(_NOT_MAPPED)
 
-    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # it returns nothing there
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base method returns nothing
         """Refresh the table.
 
-        :return: version, rows, partitions, schedule time and token (``refresh``) of the commit, as its asset event has them.
+        :return: version, rows, partitions, schedule time and token (``refresh``) of the commit, as in its asset event.
         """
         return self._refresh_or_fail(context, None)
 
     def resume(self, context: Context, event: Mapping[str, str]) -> dict[str, Any]:
-        """Go on after waiting.
+        """Continue after waiting.
 
-        :param event: what :class:`UpstreamTrigger` fired.
+        :param event: the event of :class:`UpstreamTrigger`.
         """
         return self._refresh_or_fail(context, datetime.fromisoformat(event["deadline"]))
 
@@ -135,7 +135,7 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
             return self._refresh(context, deadline)
         except DynamicTableError as error:
             log.debug("The refresh failed.", exc_info=True)
-            # Without the chain: the message says what to do, the log above it what happened.
+            # Without the chain: the message contains the remedy, and the log above it the details.
             raise as_airflow(error) from None
 
     def _refresh(self, context: Context, deadline: datetime | None) -> dict[str, Any]:
@@ -165,20 +165,20 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
             return self._report(context, workspace, request, last)
 
     def _submit_plan(self, context: Context, workspace: Workspace, plan: RefreshPlan) -> None:
-        self._token = plan.token  # a catch-up of several commits has one for each
+        self._token = plan.token  # each commit of a catch-up has its own token
         self._submit(context, workspace, plan)
 
     def _wait_for_parents(
         self, context: Context, workspace: Workspace, request: RefreshRequest, deadline: datetime | None
     ) -> None:
-        """Defer the task while a parent is not fresh enough; skip it when one is suspended, unless a user asked for the run."""
+        """Defer the task while a parent is not fresh enough; skip it if one is suspended, unless a user requested the run."""
         longest = self.runs.group.longest_wait if self.runs.group else None
         try:
             if wait := why_wait(workspace, request, self.parents, deadline, has_given_up, longest):
                 self._wait(wait)
         except UpstreamSuspendedError as error:
             if not came_by_itself(context) or (request.updated is not None and not request.updated.is_whole):
-                raise  # a skipped run makes no partition that an update names
+                raise  # a skipped run would lose the partitions named by the update
             skip(context, str(record_skip(workspace, request, Reason(ReasonCode.UPSTREAM_SUSPENDED, str(error))).reason))
 
     def _wait(self, wait: Wait) -> NoReturn:
@@ -190,7 +190,7 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
             catalogs_file=str(self.catalogs_file) if self.catalogs_file else None,
             poll_interval=self.poll_interval,
         )
-        # The trigger keeps the deadline itself; Airflow's timeout only covers a triggerer that does not run.
+        # The trigger enforces the deadline; Airflow's timeout only applies if no triggerer runs.
         timeout = wait.until - datetime.now(UTC) + self.table.freshness.period
         self.defer(trigger=trigger, method_name=self.resume.__name__, timeout=timeout)
 

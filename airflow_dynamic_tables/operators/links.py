@@ -1,4 +1,4 @@
-"""Links on the page of a task: to Spark, and to the versions of its table."""
+"""Links on task pages: to Spark, and to the versions of the table."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
 _APPLICATION = re.compile(r"^Spark application (\S+) of \S+?(?:, shown at (https?://\S+))?$")
-"""What the job says once it has a session; of a driver on the cluster nobody here sees it."""
+"""Log line of the job once it has a session; not visible for a driver on the cluster."""
 
 _TRACKED = re.compile(r"\btracking URL: (https?://\S+)$")
-"""What YARN says of an application; the address leads to the history server when the application ended."""
+"""Log line of YARN about an application; its URL redirects to the history server after the application ended."""
 
 log = logging.getLogger(__name__)
 
 
 class SparkPages:
-    """Where Spark shows an application, as the output of spark-submit tells."""
+    """URLs of Spark pages of an application, parsed from the output of spark-submit."""
 
     def __init__(self) -> None:
         self._application: str | None = None
@@ -34,9 +34,9 @@ class SparkPages:
         self._tracked = ""
 
     def notice(self, line: str) -> bool:
-        """Take a line of that output.
+        """Process an output line.
 
-        :return: whether the address while Spark runs is now another one.
+        :return: whether the URL for the running application changed.
         """
         before = self.while_running()
         if application := _APPLICATION.search(line):
@@ -46,11 +46,11 @@ class SparkPages:
         return self.while_running() != before
 
     def while_running(self) -> str:
-        """The address while Spark runs; empty when nobody knows."""
+        """Return the URL while Spark runs; empty if unknown."""
         return self._tracked or self._live
 
     def afterwards(self) -> str:
-        """The address once Spark ended and its own page is gone; empty when nobody knows."""
+        """Return the URL after Spark ended and its own page is gone; empty if unknown."""
         server = conf.get("dynamic_tables", "spark_history_server", fallback="")
         if server and self._application:
             return f"{server.rstrip('/')}/history/{quote(self._application)}/"
@@ -58,12 +58,12 @@ class SparkPages:
 
 
 class SparkLink(BaseOperatorLink):
-    """Spark's page of the application: its own while it runs, later that of the history server."""
+    """Spark's page of the application: its own while it runs, then that of the history server."""
 
     name = "Spark"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow passes it
-        """What is left when Spark ended: Airflow asks when the task does."""
+        """Return the URL after Spark ended, because Airflow calls this when the task ends."""
         pages: SparkPages | None = operator.spark_pages
         return pages.afterwards() if pages is not None else ""
 
@@ -74,14 +74,14 @@ class TableLink(BaseOperatorLink):
     name = "Versions of the table"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow passes it
-        """The list of assets with this one alone: tasks do not know the numbers that Airflow gives to assets."""
+        """Return the asset list filtered to this asset, because tasks do not know Airflow's asset ids."""
         name = quote(dynamic_table_asset(operator.table.identifier).name, safe="")
         base: str = conf.get("api", "base_url", fallback="/")
         return urljoin(f"{base.rstrip('/')}/", f"assets?name_pattern={name}")
 
 
 class ShowsSpark(SparkSubmitOperator):
-    """spark-submit, whose task has a link to Spark's page as soon as that is there."""
+    """spark-submit with a link to Spark's page as soon as it is available."""
 
     spark_pages: SparkPages | None = None
 
@@ -93,7 +93,7 @@ class ShowsSpark(SparkSubmitOperator):
         return hook
 
     def hear(self, line: str) -> None:
-        """Log what a job says that runs in this process, and see where Spark shows it."""
+        """Log a line of a job in this process, and look for the URL of Spark's page in it."""
         if self.spark_pages is None:
             self.spark_pages = SparkPages()
         log.info("%s", self._noticed(line))

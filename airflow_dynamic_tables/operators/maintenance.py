@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
 
-from airflow_dynamic_tables.dags_support.declared import load_every
+from airflow_dynamic_tables.dags.declared import load_every
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, DynamicTableCatalogHook
 from airflow_dynamic_tables.operators.reporting import LATE_EVENTS, report_missing
@@ -24,15 +24,14 @@ log = logging.getLogger(__name__)
 
 
 class SweepOperator(BaseOperator):
-    """Settle stages whose owner is gone, delete what zombies left, prune the history, and tell of what nobody told.
+    """Settle stages without an owner, delete leftovers of zombie tasks, prune the history, and emit missing asset events.
 
-    A task that was killed after its commit, or whose success Airflow did not take, has no asset event: this one has it instead.
-    A table that nobody declares any more has no DAG: the log of this one names it, and so does the note at the run (see
-    ``plugins.notes``).
+    A task that was killed after its commit, or whose success Airflow did not accept, has no asset event, so this task emits it. A
+    table that is no longer declared has no DAG; the log of this task and the note of the run name it (see ``plugins.notes``).
 
     :param catalog_conn_id: Airflow connection of type ``dynamic_tables``.
     :param catalogs_file: the catalogs file, if there is one.
-    :param definitions_path: the definitions file or folder; without it, nothing is said of tables that nobody declares.
+    :param definitions_path: the definitions file or folder; without it, undeclared tables are not reported.
     """
 
     def __init__(
@@ -51,8 +50,8 @@ class SweepOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Sweep once.
 
-        :return: the report of the sweep, the tokens of refreshes whose events come with this task (``reported``), and the tables
-            that nobody declares any more (``undeclared``), ``None`` when that cannot be told.
+        :return: the report of the sweep, the tokens of refreshes whose events this task emits (``reported``), and the tables that
+            are no longer declared (``undeclared``), ``None`` if unknown.
         """
         try:
             with DynamicTableCatalogHook(self.catalog_conn_id, self.catalogs_file).get_conn() as workspace:
@@ -64,7 +63,7 @@ class SweepOperator(BaseOperator):
         return {name: list(value) if isinstance(value, tuple) else value for name, value in report.items()}
 
     def _undeclared(self, workspace: Workspace) -> list[str] | None:
-        """The tables that nobody declares any more; that this cannot be told keeps nothing from being tidied up."""
+        """Return the tables that are no longer declared; errors are only logged, so that they do not prevent the sweep."""
         if self.definitions_path is None:
             return None
         try:

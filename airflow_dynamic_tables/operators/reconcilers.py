@@ -1,7 +1,7 @@
-"""Callbacks of the refresh task. They reconcile by token, count failures, and never decide over a version.
+"""Callbacks of the refresh task: they reconcile by token and count failures, but never decide whether a version is committed.
 
-Airflow runs them late, twice or not at all, in the task process or in the DAG processor, so each is idempotent, knows little
-but the token and never raises. What no callback saw is swept by the maintenance DAG and by the next refresh.
+Airflow may run them late, twice or not at all, in the task process or in the DAG processor. Each is therefore idempotent, depends
+on little but the token, and never raises. The maintenance DAG and the next refresh handle missed callbacks.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from airflow.sdk import DagRunState, TaskInstanceState
 
 from airflow_dynamic_tables.operators.reporting import UpstreamFailedError
 from airflow_dynamic_tables.operators.run_arguments import BY_ITSELF, came_by_itself, owner_of, was_cleared
-from airflow_dynamic_tables.services.changing.failing import note_failure
-from airflow_dynamic_tables.services.stages.processes import is_current
-from airflow_dynamic_tables.services.stages.settling import abort, reconcile
+from airflow_dynamic_tables.services.lifecycle.suspending import note_failure
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.writes.leases import is_current
+from airflow_dynamic_tables.services.writes.settling import abort, reconcile
 
 log = logging.getLogger(__name__)
 
 
 def complete_refresh(context: Mapping[str, Any]) -> None:
-    """On success: put the ledger right if the commit landed and the ledger does not know."""
+    """On success: update the ledger if it lacks the committed version."""
     _reconcile(context, reconcile)
 
 
 def abort_refresh(context: Mapping[str, Any]) -> None:
-    """On failure or retry: give up the stage of that try, unless its commit landed."""
+    """On failure or retry: abort the stage of that try, unless it was committed."""
     reason = context.get("exception") or "the Airflow task failed"
 
     def act(workspace: Workspace, token: str) -> None:
@@ -39,10 +39,10 @@ def abort_refresh(context: Mapping[str, Any]) -> None:
 
 
 def count_failure(context: Mapping[str, Any]) -> None:
-    """On failure for good: count a scheduled run; one too many in a row suspends the table.
+    """On final failure: count a scheduled run; too many in a row suspend the table.
 
-    A run counts once, whatever became of its tries, but not when a parent is to blame, which is counted itself, nor when somebody
-    cleared the task to see for themselves.
+    A run counts once, regardless of its tries, but not if a parent caused the failure, which counts for the parent, or if a user
+    cleared the task.
     """
 
     def act(workspace: Workspace, _: str) -> None:
@@ -56,7 +56,7 @@ def count_failure(context: Mapping[str, Any]) -> None:
 
 
 def count_last_failure(context: Mapping[str, Any], workspace: Workspace) -> None:
-    """Count the run before this one when it failed: a task that the system killed has no callbacks. Idempotent; never raises."""
+    """Count the previous run if it failed, because a task killed by the system runs no callbacks. Idempotent; never raises."""
     if not came_by_itself(context):
         return
     try:
@@ -73,13 +73,13 @@ def count_last_failure(context: Mapping[str, Any], workspace: Workspace) -> None
 
 
 def beside_ours(given: Mapping[str, Any], *, counts: bool = True) -> dict[str, list[Callable[..., Any]]]:
-    """Our callbacks after those that a task is given, by argument.
+    """Return our callbacks after those given to a task, by argument.
 
-    Ours come last: Airflow stops them all after seconds, and what ours do is done by the next refresh, too; a message to
-    somebody has no second chance.
+    Ours come last, because Airflow stops all callbacks after a few seconds. The next refresh makes up for ours, but not for
+    notifications.
 
-    :param given: arguments of the task; a callback or several.
-    :param counts: whether failures count, as those of a dynamic table do.
+    :param given: arguments of the task; each is a callback or several.
+    :param counts: whether failures count, as for dynamic tables.
     """
     ours = {name: [one for one in callbacks if counts or one is not count_failure] for name, callbacks in _OURS.items()}
     return {name: [*_listed(given.get(name)), *callbacks] for name, callbacks in ours.items()}
@@ -100,10 +100,10 @@ def _reconcile(context: Mapping[str, Any], act: Callable[[Workspace, str], objec
 
 
 def _is_at_work_again(context: Mapping[str, Any], workspace: Workspace, token: str) -> bool:
-    """Whether the stage is of a later try than the one that failed.
+    """Return whether the stage belongs to a later try than the failed one.
 
-    A task that is cleared gets the id of its next try at once, and the DAG processor is told of the end of the earlier one under
-    that id, perhaps when the next one is at work.
+    A cleared task gets the id of its next try immediately. The DAG processor receives the end of the earlier try with that id,
+    possibly while the next one is running.
     """
     stage = workspace.ledger.get_stage(token)
     if stage is None or is_current(stage.process):

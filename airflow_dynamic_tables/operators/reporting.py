@@ -1,4 +1,4 @@
-"""What tasks say: their result, the same as extra of asset events, and their failure; and what Airflow has heard already."""
+"""Reports of tasks: results, extras of asset events, failures, and the events that Airflow already has."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from airflow.sdk.execution_time.context import InletEventsAccessor
 
 from airflow_dynamic_tables.assets import dynamic_table_asset, is_dynamic_table
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet, describe
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet, describe
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
     DynamicTableError,
@@ -35,7 +35,7 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.operators.run_arguments import run_of
 from airflow_dynamic_tables.services.continuous.partition_commit import PartitionCommits
-from airflow_dynamic_tables.services.maintenance.reports import CLOCK_MARGIN, missing_reports
+from airflow_dynamic_tables.services.maintenance.sweeping import CLOCK_MARGIN, missing_reports
 from airflow_dynamic_tables.services.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -44,43 +44,43 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LATE_EVENTS = AssetAlias(name="dynamic-tables-late-events", group="dynamic-table")
-"""By this outlet a task tells of versions that are not its own: of an alias Airflow takes any number of events, of any assets."""
+"""Outlet for events of versions of other tasks: Airflow accepts any number of events of any assets from an alias."""
 
 OTHER_EVENTS = AssetAlias(name="dynamic-tables-events", group="dynamic-table")
-"""By this outlet a task tells an asset that is inactive, as another DAG gave its URI another name, and that other one."""
+"""Outlet for events of an inactive asset and the active one, if another DAG declares its URI under another name."""
 
 MOST_PARTITIONS = 50
-"""Partitions that one task tells of; what is left the next one does. Every event names the versions of all of them."""
+"""Most partitions per task; the next task reports the others. Every event contains the versions of all of them."""
 
 _LONGEST_KEY = 250
-"""Characters of a partition key that Airflow takes."""
+"""Most characters of a partition key in Airflow."""
 
 _VERSIONS = "versions"
-"""What the extra of an event of a partition has: the token of the version that made its rows."""
+"""Extra of a partition event: the token of the version that wrote its rows."""
 
 _OVER = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
-"""States of task instances from which Airflow takes no success, and so no event, any more."""
+"""States of task instances in which Airflow no longer accepts success and events."""
 
 _HOPELESS = (ConfigurationError, UpstreamError, SchemaEvolutionError, JobMisfitError, QuarantinedError)
-"""Errors that another try would only repeat."""
+"""Errors that another try would repeat."""
 
 
 class UpstreamFailedError(AirflowFailException):
-    """A refresh never began, because a table that it reads was not refreshed."""
+    """A refresh did not begin, because a table that it reads was not refreshed."""
 
 
 def as_airflow(error: DynamicTableError) -> AirflowException:
-    """The error by which Airflow knows whether another try makes sense."""
+    """Return the Airflow exception that permits or prevents retries, depending on the error."""
     if isinstance(error, UpstreamError):
         return UpstreamFailedError(str(error))
     return (AirflowFailException if isinstance(error, _HOPELESS) else AirflowException)(str(error))
 
 
 class ReportsCommits(BaseOperator):
-    """An operator whose outlets hear of a commit."""
+    """An operator that emits events of commits to its outlets."""
 
     hidden_outlets: Sequence[Asset] = ()
-    """Assets that hear of it, too, and that Airflow does not look for before the task begins."""
+    """Assets that also get events, but that Airflow does not check before the task begins."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -88,10 +88,10 @@ class ReportsCommits(BaseOperator):
             self.hide_assets()
 
     def hide_assets(self) -> None:
-        """Declare no tables as assets any more, where the task is about to run; they hear of the commit all the same.
+        """Remove table assets from outlets and inlets where the task is about to run; they still get events.
 
-        Airflow does not begin a task while one of its assets is inactive, as it is when any DAG gave the same URI another name.
-        The DAGs that the scheduler knows still declare them, and so Airflow shows what comes from what.
+        Airflow does not start a task with an inactive asset, which results if another DAG declares its URI under another name.
+        The DAGs of the scheduler still declare the assets, so Airflow shows the lineage.
         """
         self.hidden_outlets = [asset for asset in self.outlets if is_dynamic_table(asset)]
         self.inlets = [asset for asset in self.inlets if not is_dynamic_table(asset)]
@@ -101,10 +101,10 @@ class ReportsCommits(BaseOperator):
 def report_commit(
     context: Context, task: ReportsCommits, version: Version, refresh: Refresh | None, schedule_time: datetime | None
 ) -> dict[str, Any]:
-    """Put the report into every outlet's event.
+    """Set the report as extra of every outlet's event.
 
-    :param refresh: what the ledger knows; ``None`` when it cannot be asked, then the rows are not told.
-    :return: version, rows, partitions (none named: the whole table), schedule time and token (``refresh``) of the commit.
+    :param refresh: the record of the ledger; ``None`` if unavailable, then the report contains no rows.
+    :return: version, rows, partitions (empty for all), schedule time and token (``refresh``) of the commit.
     """
     partitions = refresh.partitions if refresh else version.partitions or WHOLE_TABLE
     report = _report(version.number, refresh.rows if refresh else None, partitions, schedule_time, version.token)
@@ -125,10 +125,10 @@ def report_commit(
 def report_commits(
     context: Context, task: ReportsCommits, commits: Sequence[tuple[Version, Refresh | None]]
 ) -> list[dict[str, Any]]:
-    """Tell the tables of a task of several commits, by an alias: of that, Airflow takes any number of events.
+    """Emit events of several commits by an alias, because Airflow accepts any number of events from it.
 
-    :param commits: each with what the ledger knows of it, the oldest first.
-    :return: the reports, as :func:`report_commit` has them.
+    :param commits: versions with their records in the ledger, oldest first.
+    :return: the reports, see :func:`report_commit`.
     """
     reports = []
     for version, refresh in commits:
@@ -145,12 +145,12 @@ def report_commits(
 
 
 def tell_partitions(context: Context, task: ReportsCommits, commits: PartitionCommits) -> list[str]:
-    """Tell the outlets of partitions that are complete: one event each, with its text as partition key.
+    """Emit an event for each complete partition, with its text as partition key.
 
-    Airflow itself is asked which events it has, so each version of a partition is told once. Such events trigger DAGs only whose
-    timetable goes by partitions.
+    Airflow is queried for its events, so each version of a partition is reported once. Such events only trigger DAGs with a
+    partition-based timetable.
 
-    :return: the partitions; those of which nobody can be told now the next task tells.
+    :return: the reported partitions; the next task reports those that cannot be reported now.
     """
     complete = commits.complete()
     assets = [asset for asset in task.hidden_outlets if _told(asset) == [asset]]
@@ -170,9 +170,9 @@ def tell_partitions(context: Context, task: ReportsCommits, commits: PartitionCo
 
 
 def report_missing(context: Context, workspace: Workspace) -> list[str]:
-    """Put a report of every version that Airflow should have heard of, and will not, into the events of the task's alias.
+    """Emit missing events of versions to the alias of the task, if Airflow will not get them otherwise.
 
-    :return: their tokens.
+    :return: the tokens of the versions.
     """
     missing = missing_reports(workspace, _reported, lambda owner: _is_over(context, owner))
     for late in missing:
@@ -183,9 +183,9 @@ def report_missing(context: Context, workspace: Workspace) -> list[str]:
 
 
 def skip(context: Context, reason: str) -> NoReturn:
-    """Skip the task, and say why where people and callbacks find it: in the log, last, and as the XCom ``skipped``.
+    """Skip the task, with the reason as the last log line and as the XCom ``skipped``, for users and callbacks.
 
-    Airflow gives callbacks no reason, and shows a run green whose tasks were skipped (see ``plugins.notes``).
+    Airflow passes callbacks no reason, and shows a run as successful if its tasks were skipped (see ``plugins.notes``).
     """
     context["ti"].xcom_push(key="skipped", value=reason)
     log.info("Skipped: %s", reason)
@@ -193,7 +193,7 @@ def skip(context: Context, reason: str) -> NoReturn:
 
 
 def is_reported(refresh: Refresh) -> bool:
-    """Whether Airflow has an asset event of the version that a refresh made."""
+    """Return whether Airflow has an asset event of the version of a refresh."""
     return refresh.token in _reported(refresh.table, refresh.started_at - CLOCK_MARGIN)
 
 
@@ -210,14 +210,14 @@ def _report(
 
 
 def _reported(table: TableIdentifier, since: datetime) -> set[str]:
-    """Tokens of the events that Airflow has of a table's asset."""
+    """Return the tokens of the events of a table's asset in Airflow."""
     asset = dynamic_table_asset(table)
     events = InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).after(since.isoformat())
     return {str((event.extra or {}).get("refresh")) for event in events}
 
 
 def _partitions_told(table: TableIdentifier, since: datetime) -> set[tuple[str, str]]:
-    """The partitions of which Airflow has an event, each with the token of the version that it told of."""
+    """Return the partitions with an event in Airflow, each with the token of the reported version."""
     asset = dynamic_table_asset(table)
     told: set[tuple[str, str]] = set()
     for event in InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).after(since.isoformat()):
@@ -228,7 +228,7 @@ def _partitions_told(table: TableIdentifier, since: datetime) -> set[tuple[str, 
 
 
 def _told(asset: Asset) -> list[Asset]:
-    """An asset of ours, and the other one that Airflow has active under its URI if there is one: DAGs may wait for either."""
+    """Return an asset of ours, and the active one with its URI if it has another name: DAGs may depend on either."""
     active = task_runner.SUPERVISOR_COMMS.send(GetAssetByUri(uri=asset.uri))
     if not isinstance(active, AssetResult) or active.name == asset.name:
         return [asset]
@@ -236,7 +236,7 @@ def _told(asset: Asset) -> list[Asset]:
 
 
 def _is_over(context: Context, owner: str) -> bool:
-    """Whether every task of the run that an owner is of ended; those of a run that this Airflow does not know did not."""
+    """Return whether all tasks of an owner's run ended; False for runs that this Airflow does not know."""
     dag_id, run_id = run_of(owner)
     states = context["ti"].get_task_states(dag_id=dag_id, run_ids=[run_id]).get(run_id, {})
     return bool(states) and _OVER.issuperset(states.values())

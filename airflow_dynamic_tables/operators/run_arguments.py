@@ -1,4 +1,4 @@
-"""What a DAG run asks for: schedule time, partitions, full refresh; from its conf, its params and its dates."""
+"""Arguments of a DAG run: schedule time, partitions, full refresh; from its conf, params and dates."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import did_you_mean, shown
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.schedule.wall_clock import parse_schedule_time
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.schedule import parse_schedule_time
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.operators.updates import is_on_update, updated_partitions
@@ -27,27 +27,27 @@ _ARGUMENTS = ("schedule_time", "partition", "full_refresh", "even_if_suspended",
 """Keys of a run's conf, and params of its DAG."""
 
 PERIODIC = "dynamic_tables.is_periodic"
-"""Key of the conf of a run that the schedule of another scheduler asked the gateway for. No param can have such a name."""
+"""Conf key of a run requested by the schedule of another scheduler, through the gateway. No param can have this name."""
 
 _BY_SCHEDULE = ("scheduled", "backfill")
-"""Types of runs, as Airflow has them, for which the schedule decides."""
+"""Run types of Airflow that are determined by the schedule."""
 
 
 BY_ITSELF = ("scheduled", "asset_triggered")
-"""Types of runs that nobody asks for."""
+"""Run types of Airflow that no user requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Tables that share a DAG of ours: their full names, and how long one may wait, so that it holds up no other for longer."""
+    """Tables that share a DAG: their full names, and the longest time that one may wait, because it delays the others."""
 
     tables: tuple[str, ...]
     longest_wait: timedelta
 
     def named(self, name: object) -> str:
-        """The full name of the table of that name, or the only one whose name ends so.
+        """Return the full name of the table with a name, or of the only one whose name ends with it.
 
-        :raises ConfigurationError: when there is none.
+        :raises ConfigurationError: if there is none, or several.
         """
         ending = [table for table in self.tables if f".{table}".endswith(f".{name}")]
         exact = [table for table in ending if table == name]
@@ -59,11 +59,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """How the runs of a DAG are read, which depends on whose DAG it is.
+    """How the runs of a DAG are interpreted, depending on its author.
 
-    ``keys`` may stand in their conf; ``None``: any, as somebody else reads it, too. With ``by_ticks`` a run is for the newest
-    tick of the table that is not after its date; otherwise, and when assets were updated, for that date. With ``by_begin`` it is
-    for the time at which it began: it may have waited long for another run to end.
+    ``keys`` are the permitted conf keys; ``None`` permits any, because user code may read others. With ``by_ticks``, a run is for
+    the table's latest tick up to its date; otherwise, and on asset updates, for that date. With ``by_begin``, it is for its start
+    time, because it may have been queued for long.
     """
 
     keys: tuple[str, ...] | None
@@ -73,30 +73,30 @@ class Runs:
 
 
 OF_TABLE = Runs(keys=_ARGUMENTS, by_ticks=False)
-"""Runs of a DAG that is the table's own."""
+"""Runs of a DAG of one table."""
 
 
 OF_CONTINUOUS = Runs(keys=_ARGUMENTS, by_ticks=False, by_begin=True)
-"""Runs of the DAG of a table in continuous mode, when somebody triggered them."""
+"""Manually triggered runs of the DAG of a table in continuous mode."""
 
 
 def of_group(tables: Iterable[DynamicTable]) -> Runs:
-    """Runs of the DAG that tables share."""
+    """Return the interpretation of runs of a shared DAG."""
     tables = tuple(tables)
     wait = min(table.freshness.period for table in tables)
     return Runs((*_ARGUMENTS, "tables"), by_ticks=True, group=Group(tuple(str(table.identifier) for table in tables), wait))
 
 
 OF_OTHERS = Runs(keys=None, by_ticks=True)
-"""Runs of a DAG that somebody wrote."""
+"""Runs of a user DAG."""
 
 
 def read_request(
     context: Mapping[str, Any], table: DynamicTable, sources: Mapping[TableIdentifier, Source], runs: Runs = OF_TABLE
 ) -> RefreshRequest:
-    """The refresh that a task is to do, from the task's context.
+    """Return the refresh requested by a task's context.
 
-    :raises ConfigurationError: names the argument, and what is wrong with it.
+    :raises ConfigurationError: names the invalid argument.
     """
     if runs.keys is not None:
         _check_keys(context, (*runs.keys, *table.params, PERIODIC))
@@ -127,9 +127,9 @@ def read_request(
 
 
 def left_out(context: Mapping[str, Any], table: DynamicTable, runs: Runs) -> str | None:
-    """Why a run that somebody asked for is not for this table of a group; ``None`` when it is.
+    """Return why a requested run does not include this table of a group; ``None`` if it does.
 
-    :raises ConfigurationError: when what was asked for has no sense.
+    :raises ConfigurationError: if the request is invalid.
     """
     if runs.group is None:
         return None
@@ -139,13 +139,13 @@ def left_out(context: Mapping[str, Any], table: DynamicTable, runs: Runs) -> str
 
 
 def is_scheduled(context: Mapping[str, Any]) -> bool:
-    """Whether the schedule made a run, and nobody asked it for anything."""
+    """Return whether a run was created by the schedule, without arguments."""
     kind = getattr(context.get("dag_run"), "run_type", None)
     return kind in _BY_SCHEDULE and not any(_asked(context, name) for name in (*_ARGUMENTS, "tables"))
 
 
 def came_by_itself(context: Mapping[str, Any]) -> bool:
-    """Whether nobody asked for a run: whoever triggers one, or backfills, did; not so another scheduler by way of the gateway."""
+    """Return whether a run was not requested by a user (trigger, backfill), but by Airflow or another scheduler."""
     if _conf(context).get(PERIODIC) is True:
         return True
     kind = getattr(context.get("dag_run"), "run_type", None)
@@ -154,34 +154,34 @@ def came_by_itself(context: Mapping[str, Any]) -> bool:
 
 
 def _is_by_hand(context: Mapping[str, Any]) -> bool:
-    """Whether a person triggered a run and named no time for it."""
+    """Return whether a user triggered a run without a schedule time."""
     if _conf(context).get(PERIODIC) is True or _asked(context, "schedule_time") is not None:
         return False
     return getattr(context.get("dag_run"), "run_type", None) == "manual"
 
 
 def _asks_for_its_time(context: Mapping[str, Any]) -> bool:
-    """Whether a user asked for the refresh of one schedule time: by a param, or by a backfill."""
+    """Return whether a user requested a specific schedule time, by a param or a backfill."""
     kind = getattr(context.get("dag_run"), "run_type", None)
     return kind == "backfill" or _asked(context, "schedule_time") is not None
 
 
 def was_cleared(context: Mapping[str, Any]) -> bool:
-    """Whether somebody cleared the task and so asked for this try: Airflow adds its retries to the tries that it has had."""
+    """Return whether a user cleared the task: Airflow then adds its retries to the previous tries."""
     retries = getattr(context.get("task"), "retries", None) or 0
     return getattr(context["ti"], "max_tries", 0) > retries
 
 
 def date_of(context: Mapping[str, Any], table: DynamicTable) -> datetime:
-    """The date of a run.
+    """Return the date of a run.
 
-    :raises ConfigurationError: when it has none.
+    :raises ConfigurationError: if it has none.
     """
     return in_time_zone(_date_of_the_run(context), table)
 
 
 def _chosen(context: Mapping[str, Any], group: Group) -> tuple[str, ...]:
-    """The tables of a group that a run is for."""
+    """Return the tables of a group that a run includes."""
     asked = _asked(context, "tables")
     if not asked:
         return group.tables
@@ -191,20 +191,20 @@ def _chosen(context: Mapping[str, Any], group: Group) -> tuple[str, ...]:
 
 
 def owner_of(dag_id: str, run_id: str, task_id: str) -> str:
-    """The owner of the stages of a task: the same for all its tries in one run."""
+    """Return the owner of a task's stages: the same for all tries in a run."""
     return f"{dag_id}/{run_id}/{task_id}"
 
 
 def run_of(owner: str) -> tuple[str, str]:
-    """The DAG and the run of the task that is an owner; ids of DAGs and tasks have no slash."""
+    """Return the DAG and the run of an owner; ids of DAGs and tasks contain no slash."""
     dag_id, _, rest = owner.partition("/")
     return dag_id, rest.rpartition("/")[0]
 
 
 def _conf(context: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the run was triggered with.
+    """Return the conf of the run.
 
-    :raises ConfigurationError: when it is no mapping.
+    :raises ConfigurationError: if it is not a mapping.
     """
     conf = getattr(context.get("dag_run"), "conf", None)
     if conf is not None and not isinstance(conf, Mapping):
@@ -215,11 +215,11 @@ def _conf(context: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _check_keys(context: Mapping[str, Any], legal: tuple[str, ...]) -> None:
-    """Refuse a mistyped key: without it, the run would refresh something else than was asked for, and be green.
+    """Reject unknown keys, because a run with a mistyped key would succeed with another refresh than requested.
 
-    :raises ConfigurationError: names the key, and the legal ones.
+    :raises ConfigurationError: names the key, and the permitted ones.
     """
-    said = [key for key in legal if key != PERIODIC]  # by the gateway alone
+    said = [key for key in legal if key != PERIODIC]  # set only by the gateway
     for key in _conf(context):
         if key not in legal:
             hint = did_you_mean(str(key), said) or f"; legal are {', '.join(said)}"
@@ -227,7 +227,7 @@ def _check_keys(context: Mapping[str, Any], legal: tuple[str, ...]) -> None:
 
 
 def _asked(context: Mapping[str, Any], name: str) -> Any:
-    """A param as the conf of the run has it, else with its default; empty text is nothing."""
+    """Return an argument from the conf of the run, or its param; empty text counts as missing."""
     conf = _conf(context)
     value = conf[name] if name in conf else (context.get("params") or {}).get(name)
     return None if isinstance(value, str) and not value.strip() else value
@@ -245,7 +245,7 @@ def _schedule_time(context: Mapping[str, Any], table: DynamicTable, runs: Runs) 
     if asked is None:
         begin = getattr(context.get("dag_run"), "start_date", None) if runs.by_begin else None
         date = date_of(context, table) if begin is None else datetime.fromisoformat(begin.isoformat())
-        # A tick before the update may be one that the table has reached already, and the update would not be read.
+        # The table may have reached the tick before the update already, so that the update would not be read.
         return latest_schedule_time(table, date) if runs.by_ticks and not is_on_update(context) else date
     try:
         time = parse_schedule_time(_text("schedule_time", asked))
@@ -260,7 +260,7 @@ def _schedule_time(context: Mapping[str, Any], table: DynamicTable, runs: Runs) 
 def _date_of_the_run(context: Mapping[str, Any]) -> datetime:
     run = context.get("dag_run")
     dates = (
-        # What was updated until it began is read: more than the first of its updates, which ``run_after`` is the time of.
+        # The run reads all updates up to its start, not only the first one, whose time is ``run_after``.
         getattr(run, "start_date", None) if is_on_update(context) else None,
         getattr(run, "partition_date", None),
         context.get("data_interval_end"),
@@ -270,7 +270,7 @@ def _date_of_the_run(context: Mapping[str, Any]) -> datetime:
     most_specific = next((date for date in dates if date is not None), None)
     if most_specific is None:
         raise ConfigurationError("This run has no date at all; give it a schedule_time.")
-    # Airflow's dates may be pendulum's, which JSON and dataclasses do not know.
+    # Airflow's dates may be pendulum's, which JSON and dataclasses do not support.
     return datetime.fromisoformat(most_specific.isoformat())
 
 

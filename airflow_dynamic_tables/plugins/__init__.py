@@ -1,1 +1,1 @@
-"""What Airflow loads by itself: the commands, and the note at a run. No decisions here."""
+"""Airflow plugins: commands, REST gateway, and notes of runs."""

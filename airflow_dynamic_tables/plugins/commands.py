@@ -1,4 +1,4 @@
-"""``airflow dynamic-tables``: the one table of commands, as Airflow's command line wants it."""
+"""Commands of ``airflow dynamic-tables``, converted from the common command table."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from airflow_dynamic_tables.cli.command_table import COMMANDS, SUMMARY
 
 if TYPE_CHECKING:
     from airflow_dynamic_tables.clients.connections import Connections
-    from airflow_dynamic_tables.core.schedule.freshness import Freshness
+    from airflow_dynamic_tables.core.schedule import Freshness
     from airflow_dynamic_tables.schedulers.base import WorkflowScheduler
     from airflow_dynamic_tables.services.settings import Settings
 
 
 def get_cli_commands() -> list[GroupCommand]:
-    """What the provider adds to ``airflow``; called by every ``airflow`` command, so nothing heavy is imported."""
+    """Return the commands added to ``airflow``; imports nothing heavy, because every ``airflow`` command calls it."""
     listed = (f"{title}: {', '.join(command.name for command in section)}" for title, section in sections(COMMANDS).items())
     description = "\n".join((SUMMARY, *map(textwrap.fill, listed)))
     return [
@@ -31,7 +31,7 @@ def get_cli_commands() -> list[GroupCommand]:
 
 
 class _Name(str):
-    """A name that sorts by its place: Airflow's help sorts commands by name, ours stand in the order of what people do."""
+    """A name that sorts by its position, because Airflow's help sorts commands by name, and ours are ordered by use."""
 
     place: int
 
@@ -67,13 +67,13 @@ def _argument(argument: Argument) -> Arg:
 def _runner(function: str) -> Callable[[Any], None]:
     def run(arguments: Any) -> None:
         from airflow_dynamic_tables.cli.running import execute
-        from airflow_dynamic_tables.runners.environment import variables_set
+        from airflow_dynamic_tables.runners.spark_home import variables_set
 
         arguments.installed_settings = _settings_of_the_dags
         arguments.installed_threshold = _threshold_of_the_dags
         arguments.installed_servers = _leads_to_server
         arguments.installed_schedulers = _open_scheduler
-        # As Airflow's own commands do it: otherwise connections in Airflow's database are not found.
+        # As Airflow's own commands do; otherwise connections in Airflow's database are not found.
         with variables_set({"_AIRFLOW_PROCESS_CONTEXT": "server"}):
             code = execute(getattr(arguments, "function", None) or function, arguments)
         if code:
@@ -83,16 +83,16 @@ def _runner(function: str) -> Callable[[Any], None]:
 
 
 def _settings_of_the_dags(catalogs_file: Path | None) -> Settings:
-    """Where the DAGs have their state, so that the commands read the ledger that the DAGs write."""
+    """Return the settings of the DAGs, so that commands read the same ledger."""
     from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook, configured_connection
 
-    # Airflow logs to stdout, where only the output of the command may stand.
+    # Airflow logs to stdout, which is reserved for the output of the command.
     with redirect_stdout(sys.stderr):
         return DynamicTableCatalogHook(configured_connection(), catalogs_file).settings()
 
 
 def _leads_to_server(conn_id: str) -> bool:
-    """Whether a Spark connection, as the DAGs find it, leads to a Spark Connect server."""
+    """Return whether a Spark connection, as resolved by the DAGs, is to a Spark Connect server."""
     from airflow_dynamic_tables.hooks.spark import leads_to_server
 
     with redirect_stdout(sys.stderr):
@@ -100,15 +100,15 @@ def _leads_to_server(conn_id: str) -> bool:
 
 
 def _open_scheduler(name: str, connections: Connections) -> WorkflowScheduler:
-    """A scheduler of workflows; this Airflow is asked by its metadata database."""
+    """Return a workflow scheduler; this Airflow is accessed by its metadata database."""
     from airflow_dynamic_tables.plugins.metadata import open_here
 
     return open_here(name, connections)
 
 
 def _threshold_of_the_dags() -> Freshness:
-    """The one that the DAGs are made with, so that the commands show the refresh modes that tables have there."""
-    from airflow_dynamic_tables.dags_support.declared import configured_threshold
+    """Return the threshold of the DAGs, so that commands show the same refresh modes."""
+    from airflow_dynamic_tables.dags.declared import configured_threshold
 
     with redirect_stdout(sys.stderr):
         return configured_threshold()

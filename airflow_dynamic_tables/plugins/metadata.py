@@ -1,4 +1,4 @@
-"""The DAGs of this Airflow, by its metadata database: for ``airflow dynamic-tables``, which needs no connection to Airflow."""
+"""DAGs of this Airflow in its metadata database, for ``airflow dynamic-tables`` without a connection to Airflow."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.clients.sql_servers import reason
 from airflow_dynamic_tables.exceptions import SchedulerUnavailableError, WorkflowNotFoundError
-from airflow_dynamic_tables.schedulers.airflow import AirflowScheduler
-from airflow_dynamic_tables.schedulers.airflow_api import REFRESHES, Dag
+from airflow_dynamic_tables.schedulers.airflow import REFRESHES, AirflowScheduler, Dag
 from airflow_dynamic_tables.schedulers.base import DAG_TAG, WorkflowScheduler
 from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER, open_scheduler
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def open_here(name: str, connections: Connections) -> WorkflowScheduler:
-    """The scheduler of that name; Airflow is the one whose command runs, where that has access to its database."""
+    """Return the scheduler with a name; Airflow is the current one if its database is accessible."""
     has_database = getattr(settings, "Session", None) is not None
     is_here = name == DEFAULT_SCHEDULER and has_database
     return AirflowScheduler(AirflowMetadata()) if is_here else open_scheduler(name, connections)
@@ -38,21 +37,21 @@ class AirflowMetadata:
     url = ""
 
     def dag(self, dag_id: str) -> Dag | None:
-        """A DAG; ``None`` when Airflow has none of that id."""
+        """Return a DAG; ``None`` if it does not exist."""
         with _session() as session:
             found = session.get(DagModel, dag_id)
             return _dag(found) if found is not None else None
 
     def dags(self) -> list[Dag]:
-        """All DAGs that are made of definitions."""
+        """Return all DAGs that are created from definitions."""
         with _session() as session:
             tagged = select(DagModel).where(DagModel.tags.any(name=DAG_TAG))
             return [_dag(found) for found in session.scalars(tagged)]
 
     def set_paused(self, dag_id: str, is_paused: bool) -> None:
-        """Pause a DAG, or unpause it.
+        """Pause or unpause a DAG.
 
-        :raises WorkflowNotFoundError: when Airflow has no such DAG.
+        :raises WorkflowNotFoundError: if Airflow has no such DAG.
         """
         with _session() as session:
             found = session.get(DagModel, dag_id)
@@ -61,9 +60,9 @@ class AirflowMetadata:
             found.is_paused = is_paused
 
     def refreshes(self, dag_id: str) -> int:
-        """How many tasks of a DAG refresh a table each.
+        """Return the number of refresh tasks in a DAG.
 
-        :raises WorkflowNotFoundError: when Airflow has no such DAG.
+        :raises WorkflowNotFoundError: if Airflow has no such DAG.
         """
         with _session() as session:
             found = SerializedDagModel.get(dag_id, session=session)
@@ -72,7 +71,7 @@ class AirflowMetadata:
             return sum(task.task_type in REFRESHES for task in found.dag.tasks)
 
     def delete(self, dag_id: str) -> bool:
-        """Delete what Airflow keeps of a DAG and its runs, and whether there was anything."""
+        """Delete Airflow's records of a DAG and its runs, and return whether there were any."""
         from airflow.api.common.delete_dag import delete_dag
         from airflow.exceptions import DagNotFound
 
@@ -83,7 +82,7 @@ class AirflowMetadata:
             return False
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing, because no resources are held."""
 
 
 @contextmanager

@@ -1,5 +1,7 @@
-"""Notes at runs, which Airflow lets no task write: the versions that a run made; that it made none, as Airflow shows such a run
-green; and which tables are no longer declared, and so have no DAG.
+"""Notes of DAG runs, which tasks cannot write in Airflow.
+
+They contain the versions created by a run, a hint if there are none, because Airflow shows such a run as successful, and the
+tables that are no longer declared and so have no DAG.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ if TYPE_CHECKING:
 NOTE = "Nothing to do: all refreshes were skipped. The last line of its log says why, and so does its XCom `skipped`."
 
 _OPERATORS = frozenset({"DynamicTableRefreshOperator", "ContinuousRefreshOperator"})
-"""By their names, because the scheduler, which calls this, has no operators."""
+"""Class names, because the scheduler, which calls this, has no operator classes."""
 
 
 _MAINTENANCE = "SweepOperator"
-"""As above."""
+"""See ``_OPERATORS``."""
 
 _LONGEST = 1000
-"""Characters of a note that Airflow keeps."""
+"""Most characters of a note in Airflow."""
 
 
 @hookimpl
@@ -36,11 +38,11 @@ def on_dag_run_success(dag_run: DagRun) -> None:
     """Write the note. Airflow calls this for every run of every DAG, in the transaction that ends the run."""
     session = object_session(dag_run)
     if session is None:
-        return  # ``airflow dags test``, which keeps no notes
+        return  # ``airflow dags test`` stores no notes
     tasks: Any = getattr(dag_run.dag, "tasks", ())
     refreshes = {task.task_id for task in tasks if task.task_type in _OPERATORS}
     sweeps = {task.task_id for task in tasks if task.task_type == _MAINTENANCE}
-    # Only of ours, because this reads from the database.
+    # Only for our DAGs, because this queries the database.
     if not (refreshes or sweeps) or dag_run.note:
         return
     if refreshes and _were_skipped(dag_run, refreshes):
@@ -52,9 +54,9 @@ def on_dag_run_success(dag_run: DagRun) -> None:
 
 
 def version_note(reports: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """What a run says of the versions that it made: a line for each task, without its name when there is one; ``None``: nothing.
+    """Return the note about versions created by a run, one line per task, named if there are several; ``None`` if there are none.
 
-    :param reports: what the tasks returned, by their ids.
+    :param reports: the return values of the tasks, by task id.
     """
     versions = {task: report for task, report in sorted(reports.items()) if isinstance(report.get("version"), int)}
     lines = [
@@ -74,7 +76,7 @@ def _version(report: Mapping[str, Any]) -> str:
 
 
 def undeclared_note(tables: Sequence[str]) -> str:
-    """What a run of the maintenance says of tables that nobody declares any more; of many, how many there are."""
+    """Return the note about tables that are no longer declared; a long list is truncated."""
     what = (
         "Nobody declares these tables any more, so they have no DAG and are not refreshed. Each keeps its rows until "
         f"`dynamic-tables drop`; `dynamic-tables diff` tells of all {len(tables)}: "
@@ -85,13 +87,13 @@ def undeclared_note(tables: Sequence[str]) -> str:
 
 
 def _returned(session: Session, dag_run: DagRun, task_ids: set[str]) -> dict[str, dict[str, Any]]:
-    """What tasks returned, by their ids."""
+    """Return the return values of tasks, by task id."""
     from airflow.models.xcom import XCOM_RETURN_KEY, XComModel
 
     found = XComModel.get_many(run_id=dag_run.run_id, key=XCOM_RETURN_KEY, task_ids=task_ids, dag_ids=dag_run.dag_id)
     rows: Any = session.scalars(found)
     reports = {row.task_id: XComModel.deserialize_value(row) for row in rows}
-    # A backend of the installation's own may keep them elsewhere: then this has only where.
+    # With a custom XCom backend, these may be references to values stored elsewhere.
     return {task: report for task, report in reports.items() if isinstance(report, dict)}
 
 
@@ -100,8 +102,8 @@ def _were_skipped(dag_run: DagRun, task_ids: set[str]) -> bool:
 
 
 class DynamicTablesPlugin(AirflowPlugin):
-    """What Airflow finds by the entry point of this package."""
+    """The plugin, found by Airflow via the entry point of this package."""
 
     name = "dynamic_tables"
-    listeners = [sys.modules[__name__]]  # noqa: RUF012 - a list, and of each plugin, is what Airflow declares
+    listeners = [sys.modules[__name__]]  # noqa: RUF012 - declared as a list by Airflow
     fastapi_apps = [{"app": Gateway(), "url_prefix": PREFIX, "name": "dynamic_tables"}]  # noqa: RUF012 - as above

@@ -1,1 +1,1 @@
-"""How a job reaches Spark. No table, no ledger here."""
+"""Runners submit jobs to Spark; they access neither tables nor the ledger."""

@@ -1,4 +1,4 @@
-"""What a runner is."""
+"""The interface of runners."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, QueryTestPlans
+from airflow_dynamic_tables.core.query_test_plans import QueryTestOutcomes, QueryTestPlans
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import RENDERED, SparkSettings, asks_airflow
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
-"""The environment of a job that needs no passwords."""
+"""The environment of a job without passwords."""
 
 
 class Runner(ABC):
@@ -20,34 +20,34 @@ class Runner(ABC):
 
     @abstractmethod
     def run(self, plan: RefreshPlan, environment: Mapping[str, str]) -> None:
-        """Run the job of a plan to its end. An exception that reaches the caller leaves no process behind.
+        """Run the job of a plan to its end. When an exception is raised, no process is left behind.
 
-        :param environment: variables for the job's driver, above all passwords, which must stand nowhere else.
-        :raises ConfigurationError: when this machine lacks what it takes.
-        :raises JobFailedError: when the job failed or was stopped, in Spark's own words.
+        :param environment: variables for the job's driver, in particular passwords, which must not be stored anywhere else.
+        :raises ConfigurationError: when this machine lacks a prerequisite.
+        :raises JobFailedError: when the job failed or was stopped, with Spark's message.
         """
 
     @abstractmethod
     def run_query_tests(self, tests: QueryTestPlans, environment: Mapping[str, str] = NO_VARIABLES) -> QueryTestOutcomes:
-        """Run unit tests, all in one session; the outcomes are in their order.
+        """Run unit tests in one session; the outcomes are in their order.
 
         :param environment: as of :meth:`run`, for plans that read tables.
         :raises ConfigurationError: as of :meth:`run`.
-        :raises JobFailedError: when Spark did not run them; a test that fails is an outcome.
+        :raises JobFailedError: when Spark did not run them; a failing test is an outcome.
         """
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop the job that runs, if one does; :meth:`run` then raises. May be called from another thread; idempotent."""
+        """Stop the running job, if any; :meth:`run` then raises. Callable from another thread; idempotent."""
 
 
 def tasks_done(finished: int, planned: int) -> str:
-    """The line by which a runner reports how far Spark is."""
+    """The line with which a runner reports Spark's progress."""
     return f"Spark: {finished} of {planned} tasks are done"
 
 
 def refuse_templates(settings: SparkSettings) -> None:
-    """Refuse settings that only a task of Airflow can complete: Spark would take a template for a password.
+    """Reject settings that only an Airflow task can render: Spark would use the template itself, for example as a password.
 
     :raises ConfigurationError: names the setting.
     """

@@ -1,4 +1,4 @@
-"""The way to a Spark Connect server: its address, bounded waiting, and what went wrong, without its token."""
+"""The gRPC channel to a Spark Connect server: address, timeouts, and errors without the token."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
 from airflow_dynamic_tables.redaction import HIDDEN
 
 _LONGEST_PAUSE_MS = 2_000
-"""Longest pause between two tries to reach a server that does not answer; Spark's own default grows to a minute."""
+"""Longest pause in milliseconds between attempts to reach a server; Spark's own default grows to a minute."""
 
 _ONE_MORE_TRY = 1.0
-"""Seconds for the call that only asks why there is no connection."""
+"""Timeout in seconds of the call that determines why there is no connection."""
 
 _CERTIFICATES = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
-"""gRPC's variable for the file of certificates that it trusts instead of the public ones."""
+"""gRPC's variable for a file of trusted certificates that replaces the public ones."""
 
 _THIS_MACHINE = ("localhost", "127.0.0.1", "[::1]")
 
 _AT_ONCE = ("/Config", "/Interrupt", "/ReleaseSession", "/ReleaseExecute", "/FetchErrorDetails")
-"""Calls that a healthy server answers at once, however much it computes."""
+"""Calls that a healthy server answers immediately, regardless of its load."""
 
 
 class ConnectChannel(DefaultChannelBuilder):
     """The channel of one session.
 
-    :param url: ``sc://host:port/;token=...``, as Spark's own client takes it.
-    :param patience: seconds after which a server that does not answer counts as gone.
-    :param target: a Unix socket that leads to the server, as gRPC writes it, instead of the address.
-    :raises ConfigurationError: when the address is none.
+    :param url: ``sc://host:port/;token=...``, as for Spark's own client.
+    :param patience: seconds without a response after which the server is considered dead.
+    :param target: a Unix socket that leads to the server, in gRPC's format, instead of the address.
+    :raises ConfigurationError: when the address is invalid.
     """
 
     def __init__(self, url: str, patience: float, target: str | None = None) -> None:
         try:
             super().__init__(url)
         except (PySparkException, ValueError):
-            # Without the cause: it may repeat the address, and the token stands in that.
+            # Without the cause: it may quote the address, which contains the token.
             raise ConfigurationError("The address of the Spark Connect server is none; write sc://host:port.") from None
         self.patience = patience
         self._target = target
         self.add_interceptor(_Deadline(patience))
         if self.host in _THIS_MACHINE:
-            # A proxy of the environment is for others.
+            # A proxy of the environment does not apply to local servers.
             self.setChannelOption("grpc.enable_http_proxy", 0)
 
     def toChannel(self) -> grpc.Channel:  # noqa: N802 - PySpark's name
         """The channel, once the server has answered.
 
-        :raises JobFailedError: when it does not in time.
+        :raises JobFailedError: when the server does not answer in time.
         """
         channel = super().toChannel() if self._target is None else self._on_socket(self._target)
         try:
@@ -76,7 +76,7 @@ class ConnectChannel(DefaultChannelBuilder):
         return self._secure_channel(target, credentials)
 
     def retries(self) -> DefaultPolicy:
-        """How often and how long a call is tried again while the server does not answer: as long as the patience lasts."""
+        """The retry policy of calls while the server does not answer: retries last as long as the patience."""
         tries = max(3, int(self.patience * 1_000 / _LONGEST_PAUSE_MS))
         return DefaultPolicy(max_retries=tries, max_backoff=_LONGEST_PAUSE_MS, max_server_retry_delay=_LONGEST_PAUSE_MS)
 
@@ -95,13 +95,13 @@ def _last_failure(channel: grpc.Channel) -> str:
 
 
 class _Deadline(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # grpc ships no types
-    """Gives calls that are answered at once a time after which nobody waits any longer."""
+    """Sets a deadline for calls that are answered immediately."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
     def intercept_unary_unary(self, continuation: Callable[[Any, Any], Any], client_call_details: Any, request: Any) -> Any:
-        """Let a call pass, with a deadline where it has none."""
+        """Forward a call, with a deadline if it has none."""
         details = client_call_details
         if details.timeout is None and details.method.endswith(_AT_ONCE):
             details = details._replace(timeout=self._seconds)

@@ -1,4 +1,4 @@
-"""What a job that runs in this process is given: files, modules of functions, and somebody who hears how far it is."""
+"""The environment of a job that runs in this process: files, Python modules, and progress reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow_dynamic_tables.runners.base import tasks_done
 
 
 class WorkerFiles(Surroundings):
-    """The file systems that this worker reaches.
+    """The file systems that this worker can access.
 
     :param folder: for copies of files.
     """
@@ -47,9 +47,9 @@ class WorkerFiles(Surroundings):
 
 
 class Progress:
-    """Says how many tasks of a query are done, whenever that changes, and knows how long it has waited for a core.
+    """Reports the number of finished tasks whenever it changes, and measures how long the job has waited for a core.
 
-    :param tell: takes the line.
+    :param tell: receives the line.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -58,7 +58,7 @@ class Progress:
         self._waits_since: float | None = None
 
     def __call__(self, stages: Iterable[StageInfo] | None, inflight_tasks: int, done: bool, **_others: object) -> None:
-        """Take what the server reports every other second, as long as it changes."""
+        """Process the server's report, which is sent every two seconds while it changes."""
         known = list(stages or ())
         finished = sum(stage.num_completed_tasks for stage in known)
         planned = sum(stage.num_tasks for stage in known)
@@ -72,19 +72,19 @@ class Progress:
             self._tell(line)
 
     def seconds_without_core(self) -> float:
-        """How long tasks have waited while none of them ran."""
+        """Seconds that tasks have waited while none was running."""
         since = self._waits_since
         return 0.0 if since is None else time.monotonic() - since
 
 
 @contextmanager
 def folder_for_modules() -> Iterator[Path]:
-    """A folder whose modules can be imported while the body runs; the next job may bring others of the same names."""
+    """A folder whose modules can be imported during the body; the next job may have other modules of the same names."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             yield Path(folder)
         finally:
-            # Of copies, and one by one: other threads add theirs meanwhile.
+            # Iterate over copies and remove items one by one, because other threads may add their own.
             for path in sys.path.copy():
                 if path.startswith(folder):
                     sys.path.remove(path)

@@ -1,4 +1,4 @@
-"""Which module reaches Spark in which way. Each is imported when it is first used, for PySpark takes a second to import."""
+"""Registry of runners by address. They are imported lazily, because importing PySpark takes a second."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from airflow_dynamic_tables.runners.base import Runner
 from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 
 CONNECT_SCHEME = "sc://"
-"""How the address of a Spark Connect server begins."""
+"""Scheme of a Spark Connect server's address."""
 
 
 def runner_for(settings: SparkSettings, address: str, on_line: Callable[[str], None], target: str | None = None) -> Runner:
-    """The runner for an address: a Spark Connect server, or a master that spark-submit knows.
+    """The runner for an address: a Spark Connect server, or a master for spark-submit.
 
     :param address: ``sc://host:port/;token=...`` or a master, for example ``local[*]``.
-    :param on_line: gets every line that Spark or the job says.
-    :param target: where a Spark Connect server is really reached, if not at its address: a Unix socket, as gRPC writes it.
-    :raises ConfigurationError: when the settings are not for this way of reaching Spark.
+    :param on_line: receives every line of Spark's or the job's output.
+    :param target: a Unix socket, in gRPC's format, by which a Spark Connect server is reached instead of its address.
+    :raises ConfigurationError: when the settings are not applicable to this runner.
     :raises MissingExtraError: when PySpark is not installed.
     """
     if not address.startswith(CONNECT_SCHEME):
@@ -33,7 +33,7 @@ def runner_for(settings: SparkSettings, address: str, on_line: Callable[[str], N
 def end_session(address: str, target: str) -> None:
     """End the session of a dead client, with its queries; best effort.
 
-    :param address: of its Spark Connect server, with token and ``session_id``.
+    :param address: that of its Spark Connect server, with token and ``session_id``.
     :param target: as of :func:`runner_for`.
     """
     _spark_connect().end_session(address, target)

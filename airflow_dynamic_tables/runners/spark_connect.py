@@ -1,4 +1,4 @@
-"""A Spark Connect server: the job runs in this process, in a session of its own, and its queries on the server."""
+"""Runner for a Spark Connect server: each job runs in this process, in its own session, and its queries on the server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import SparkSession as AnySparkSession
 from pyspark.sql.connect.session import SparkSession
 
-from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, QueryTestPlans
+from airflow_dynamic_tables.core.query_test_plans import QueryTestOutcomes, QueryTestPlans
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import (
@@ -30,45 +30,46 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.drivers.connect import ConnectDriver
 from airflow_dynamic_tables.jobs.messages import message
-from airflow_dynamic_tables.jobs.query_tests.running import run_query_tests
+from airflow_dynamic_tables.jobs.query_tests import run_query_tests
 from airflow_dynamic_tables.redaction import HIDDEN
 from airflow_dynamic_tables.runners.base import NO_VARIABLES, Runner, refuse_templates
 from airflow_dynamic_tables.runners.connect_channel import ConnectChannel
 from airflow_dynamic_tables.runners.connect_surroundings import Progress, WorkerFiles, folder_for_modules
 
 _PATIENCE = 60.0
-"""Seconds after which a server that does not answer counts as gone. A pause for garbage collection is shorter."""
+"""Seconds without a response after which a server is considered dead; pauses for garbage collection are shorter."""
 
 _LONGEST_WAIT_FOR_CORES = 1_800.0
-"""Seconds that a job may wait while none of its tasks runs. A server that is merely busy gives it a core long before. Those of
-another one are held by a query without end, or by tasks that nobody wants any more."""
+"""Maximum seconds that a job waits while none of its tasks runs.
+
+A busy server assigns a core much earlier. Otherwise its cores are held by a query without end, or by orphaned tasks.
+"""
 
 _REDACTION = "spark.sql.redaction.string.regex"
-"""The setting by which Spark hides words in what it records of a query."""
+"""The setting by which Spark redacts its records of queries."""
 
 _PASSWORDS = r'(?s)key: "password"\s+value: "(?:[^"\\]|\\.)*"'
-"""How the password of a JDBC source stands in the text of a request, which the server's log of events has whole."""
+"""The password of a JDBC source in the text of a request, which the server's event log contains completely."""
 
 _FAREWELL = 1.5
-"""Seconds that the end of a session may take: nobody knows whether the server still answers, and Airflow kills a task that it
-stopped within five seconds."""
+"""Maximum seconds for ending a session: the server may be dead, and Airflow kills a stopped task within five seconds."""
 
 _OWN_SETTINGS = ("conn_id", "conf", "jars")
-"""Settings of a definition that a session can be given, too; all others are those of the process that spark-submit starts."""
+"""Settings of a definition that apply to a session; all others apply to the process that spark-submit starts."""
 
 _ENDING = 5.0
-"""Seconds after which a server that does not answer need not end what a dead client left."""
+"""Timeout in seconds for ending the session of a dead client."""
 
 
 class SparkConnectRunner(Runner):
-    """Runs jobs in this process against a server. Every job has a session of its own, which ends with it.
+    """Runs jobs in this process against a server. Every job has its own session, which ends with it.
 
-    :param settings: of the definition; what a server cannot be told is refused.
+    :param settings: of the definition; those that do not apply to a server are rejected.
     :param url: ``sc://host:port/;token=...``.
-    :param on_line: gets what the job says.
-    :param patience: seconds after which a server that does not answer counts as gone.
-    :param target: a Unix socket that leads to the server, as gRPC writes it; else the server is reached at its address.
-    :raises ConfigurationError: names the setting that a server cannot be told.
+    :param on_line: receives the job's output.
+    :param patience: seconds without a response after which the server is considered dead.
+    :param target: a Unix socket that leads to the server, in gRPC's format; by default the server is reached at its address.
+    :raises ConfigurationError: names a setting that does not apply to a server.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class SparkConnectRunner(Runner):
         self._on_line = on_line
         self._patience = patience
         self._target = target
-        self._lock = threading.RLock()  # stop() may interrupt whoever holds it
+        self._lock = threading.RLock()  # stop() may be called by a signal handler of the thread that holds it
         self._session: SparkSession | None = None
         self._end: str | None = None
         self._application_id: str | None = None
@@ -104,7 +105,7 @@ class SparkConnectRunner(Runner):
 
     @contextmanager
     def _driven(self, environment: Mapping[str, str]) -> Iterator[tuple[AnySparkSession, ConnectDriver]]:
-        """A session and the driver of it for the job in the body, whose errors come out as those of a runner."""
+        """A session and its driver for the job in the body; errors are converted to those of a runner."""
         self._end = self._application_id = None
         channel = ConnectChannel(self._url, self._patience, self._target)
         try:
@@ -120,7 +121,7 @@ class SparkConnectRunner(Runner):
         except DynamicTableError:
             raise
         except Exception as error:
-            # Without the chain: Spark's errors may repeat what the plan was given, and that may be a password.
+            # Without the chain: Spark's errors may quote values of the plan, such as a password.
             raise self._failure(error, channel, environment) from None
 
     def stop(self) -> None:
@@ -128,7 +129,7 @@ class SparkConnectRunner(Runner):
         self._finish("The job was stopped.")
 
     def _finish(self, why: str) -> None:
-        """End the session from outside; whatever waits for an answer in it gets an error."""
+        """End the session from outside; calls that wait in it get an error."""
         with self._lock:
             session = self._session
             self._end = self._end or why
@@ -137,7 +138,7 @@ class SparkConnectRunner(Runner):
 
     @contextmanager
     def _opened(self, channel: ConnectChannel) -> Iterator[AnySparkSession]:
-        """A session of this job, watched while the body runs."""
+        """A session of this job, monitored during the body."""
         spark = SparkSession.builder.channelBuilder(channel).create()
         spark.client.set_retry_policies([channel.retries()])
         with self._lock:
@@ -150,9 +151,9 @@ class SparkConnectRunner(Runner):
                 raise JobFailedError(self._end)
             watcher.start()
             _greet(spark, channel)
-            spark.registerProgressHandler(progress)  # type: ignore[arg-type]  # it only calls it
-            yield cast(AnySparkSession, spark)  # both have one interface, and no class in common
-            # Whatever request a server still holds at the end of its session it writes into its log, whole, with a password.
+            spark.registerProgressHandler(progress)  # type: ignore[arg-type]  # it is only called
+            yield cast(AnySparkSession, spark)  # the classes have the same interface but no common base
+            # A server logs requests that it still holds at the end of a session completely, including passwords.
             wait(spark.client._release_futures, _FAREWELL)
         except BaseException:
             done.set()
@@ -163,12 +164,11 @@ class SparkConnectRunner(Runner):
             with self._lock:
                 self._session = None
             spark.stop()
-            # PySpark asks to be called at the end of the process, and so keeps every client until then: of a loop, thousands.
+            # PySpark registers an exit handler that keeps every client alive; a loop would accumulate thousands.
             atexit.unregister(spark.client._on_exit)
 
     def _watch(self, spark: SparkSession, channel: ConnectChannel, progress: Progress, done: threading.Event) -> None:
-        """Ask the server again and again whether it is there: a silent one would keep the job waiting for ever, and so would one
-        that others hold."""
+        """Poll the server: a job would wait forever for a dead server, or for one whose cores are all occupied."""
         is_told = False
         while not done.wait(self._patience / 6):
             waited = progress.seconds_without_core()
@@ -186,7 +186,7 @@ class SparkConnectRunner(Runner):
             is_told = waited > self._patience / 6
             try:
                 spark.conf.get("spark.app.id", "")
-            except Exception:  # whatever it is: the server does not answer a question that any server answers
+            except Exception:  # any error: the server does not answer a basic call
                 if not done.is_set():
                     self._finish(f"The Spark Connect server {channel.endpoint} is gone, or forgot this session; refresh again.")
                 return
@@ -201,7 +201,7 @@ class SparkConnectRunner(Runner):
                 raise ConfigurationError(f"spark.conf.{name} cannot be set in a session of a server: {message(error)}") from None
 
     def _add_jars(self, driver: ConnectDriver) -> None:
-        """Give the session the jars of the definition, whatever the server was started with."""
+        """Add the definition's jars to the session, independent of the server's own."""
         for jar in filter(None, map(str.strip, (self._settings.jars or "").split(","))):
             try:
                 driver.add_jar(jar)
@@ -221,21 +221,22 @@ class SparkConnectRunner(Runner):
 
 
 def end_session(url: str, target: str | None = None) -> None:
-    """End a session that a dead client left, with its queries, which would hold the cores until the server gives them up.
+    """End a session of a dead client and its queries, which would occupy cores until the server abandons them.
 
-    :param url: of the server, with the ``session_id``; :param target: as of :class:`SparkConnectRunner`.
+    :param url: of the server, with the ``session_id``.
+    :param target: as of :class:`SparkConnectRunner`.
     """
-    with suppress(Exception):  # then the server does it by itself, a minute later
+    with suppress(Exception):  # on failure the server ends it itself after a minute
         spark = SparkSession.builder.channelBuilder(ConnectChannel(url, _ENDING, target)).create()
         _farewell(spark)
-        spark.stop()  # or PySpark takes the closed session for the active one of this thread, and the next job finds none
+        spark.stop()  # otherwise PySpark treats the closed session as the active one of this thread, and the next job fails
         atexit.unregister(spark.client._on_exit)
 
 
 def refuse_settings_of_submit(settings: SparkSettings) -> None:
-    """Check that a server can be told all settings: what a process is started with belongs to whoever starts the server.
+    """Check that all settings apply to a session; settings of the server's process must be set when the server is started.
 
-    :raises ConfigurationError: names what it cannot be told.
+    :raises ConfigurationError: names a setting that does not apply.
     """
     for each in fields(settings):
         if each.name not in _OWN_SETTINGS and getattr(settings, each.name):
@@ -252,7 +253,7 @@ def refuse_settings_of_submit(settings: SparkSettings) -> None:
 
 
 def _greet(spark: SparkSession, channel: ConnectChannel) -> None:
-    """Ask for the version, which shows whether the server lets this client in.
+    """Ask for the version, to check that the server accepts this client.
 
     :raises ConfigurationError: when it does not.
     """
@@ -267,7 +268,7 @@ def _greet(spark: SparkSession, channel: ConnectChannel) -> None:
 
 
 def _farewell(spark: SparkSession) -> None:
-    """Interrupt what a session runs and close it, in bounded time. In a thread: the caller may be a signal handler."""
+    """Interrupt a session's queries and close it, in bounded time. Uses a thread, because the caller may be a signal handler."""
 
     def say_it() -> None:
         spark.client.set_retry_policies([])
@@ -291,7 +292,7 @@ _users = 0
 
 @contextmanager
 def _connect_mode() -> Iterator[None]:
-    """PySpark's functions are those of Spark Connect while the body runs, in any thread; a later process inherits nothing."""
+    """Switch PySpark's functions to Spark Connect during the body, in all threads; the variable is unset afterwards."""
     global _users
     with _USERS:
         _users += 1

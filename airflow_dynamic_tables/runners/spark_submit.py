@@ -1,33 +1,78 @@
-"""spark-submit on this machine: its command line, its process, and why it failed."""
+"""Runner for spark-submit, and the application files that a job needs on the cluster."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import signal
+import stat
 import subprocess
 import tempfile
+import zipfile
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import airflow_dynamic_tables
 from airflow_dynamic_tables.clients.files import read_text
-from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, QueryTestPlans, outcomes_location
+from airflow_dynamic_tables.core.query_test_plans import QueryTestOutcomes, QueryTestPlans, outcomes_location
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError, JobMisfitError
 from airflow_dynamic_tables.runners.base import NO_VARIABLES, Runner, refuse_templates, tasks_done
-from airflow_dynamic_tables.runners.environment import spark_environment
-from airflow_dynamic_tables.runners.finding import find_java, find_spark_submit
-from airflow_dynamic_tables.runners.package import application_file, application_zip
+from airflow_dynamic_tables.runners.spark_home import find_java, find_spark_submit, spark_environment
+
+_PACKAGE = Path(airflow_dynamic_tables.__file__).parent
+
+
+def application_file() -> Path:
+    """The job's main file."""
+    return _PACKAGE / "jobs" / "main.py"
+
+
+def application_zip() -> Path:
+    """The zip of the package for ``--py-files``; created once per content, in a private folder."""
+    files = sorted(file for part in ("*.py", "core/**/*.py", "jobs/**/*.py") for file in _PACKAGE.glob(part))
+    # Only those top-level modules that the job imports: the others may require Airflow.
+    files = [file for file in files if file.parent != _PACKAGE or file.name in ("__init__.py", "exceptions.py", "redaction.py")]
+    content = {str(file.relative_to(_PACKAGE.parent)): file.read_bytes() for file in files}
+    digest = hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()[:16]
+    target = private_folder() / f"airflow_dynamic_tables-{digest}.zip"
+    if not target.exists():
+        # By a unique name, also among threads.
+        with (
+            tempfile.NamedTemporaryFile(dir=target.parent, suffix=".writing", delete=False) as half,
+            zipfile.ZipFile(half, "w") as archive,
+        ):
+            for name, data in content.items():
+                archive.writestr(name, data)
+        Path(half.name).replace(target)
+    return target
+
+
+def private_folder() -> Path:
+    """A private folder of this user in the temporary folder.
+
+    :raises ConfigurationError: when another user owns or can write it: the job would execute that user's files.
+    """
+    folder = Path(tempfile.gettempdir()) / f"airflow-dynamic-tables-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022:
+        mistake = "is no folder, belongs to another user or is writable by others"
+        raise ConfigurationError(f"{folder} {mistake}; remove it, or set TMPDIR.")
+    return folder
+
 
 _LOG_TAIL = 40
-"""Lines of Spark's log that an error shows: its last Java stack, and what led to it."""
+"""Lines of Spark's log in an error: the last Java stack and the lines before it."""
 
 _BAR = re.compile(r"\[Stage \d+:[=> ]*\((\d+) \+ \d+\) / (\d+)\]")
-"""A stage in Spark's progress bar: how many of its tasks are done, how many run, and how many there are."""
+"""A stage in Spark's progress bar: numbers of finished, running and all tasks."""
 
 _FLAGS = {
     "deploy_mode": "--deploy-mode",
@@ -76,7 +121,7 @@ def _command(binary: str, job: Sequence[str], settings: SparkSettings, master: s
 class SparkSubmitRunner(Runner):
     """spark-submit as a child process on this machine.
 
-    :param on_line: gets every line of its output.
+    :param on_line: receives every line of its output.
     """
 
     settings: SparkSettings
@@ -85,7 +130,7 @@ class SparkSubmitRunner(Runner):
     _process: subprocess.Popen[str] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse settings that only a task of Airflow can complete: Spark would take a template for a password.
+        """Reject settings that only an Airflow task can render: Spark would use the template itself, for example as a password.
 
         :raises ConfigurationError: names the setting.
         """
@@ -98,7 +143,7 @@ class SparkSubmitRunner(Runner):
             raise job_failure(plan, tail) or submit_failure(tail, code)
 
     def run_query_tests(self, tests: QueryTestPlans, environment: Mapping[str, str] = NO_VARIABLES) -> QueryTestOutcomes:
-        """See :meth:`Runner.run_query_tests`. The driver has to be on this machine."""
+        """See :meth:`Runner.run_query_tests`. The driver has to run on this machine."""
         with tempfile.TemporaryDirectory() as folder:
             plans = Path(folder, "tests.json")
             plans.write_text(tests.to_json(), encoding="utf-8")
@@ -109,7 +154,7 @@ class SparkSubmitRunner(Runner):
             return QueryTestOutcomes.from_json(outcomes.read_text(encoding="utf-8"))
 
     def _submit(self, job: Sequence[str], environment: Mapping[str, str]) -> tuple[int, deque[str]]:
-        """Run spark-submit to its end; its exit code, and the last lines that it said."""
+        """Run spark-submit to its end; returns its exit code and the last lines of its output."""
         environ = {**os.environ, **self.settings.env_vars, **environment}
         find_java(environ)
         command = _command(find_spark_submit(environ), job, self.settings, self.master)
@@ -136,7 +181,7 @@ class SparkSubmitRunner(Runner):
 
 
 def _started(command: list[str], environ: Mapping[str, str]) -> subprocess.Popen[str]:
-    """spark-submit, in a process group of its own.
+    """Start spark-submit in its own process group.
 
     :raises ConfigurationError: when it cannot be executed, or its arguments and variables are too long.
     """
@@ -156,13 +201,13 @@ def _started(command: list[str], environ: Mapping[str, str]) -> subprocess.Popen
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """Kill spark-submit with everything that it started."""
+    """Kill spark-submit and all its child processes."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def job_failure(plan: RefreshPlan, log_tail: Iterable[str] = ()) -> JobFailedError | None:
-    """The error that the job left beside its stage; ``None`` when it did not get so far."""
+    """The error that the job wrote beside its stage; ``None`` without one."""
     try:
         error = JobError.from_json(read_text(plan.error_location))
     except (OSError, ValueError):
@@ -172,9 +217,9 @@ def job_failure(plan: RefreshPlan, log_tail: Iterable[str] = ()) -> JobFailedErr
 
 
 def submit_failure(tail: Iterable[str], code: int) -> JobFailedError:
-    """The error of a spark-submit that ended before the job could speak.
+    """The error of a spark-submit that ended before the job could write its error.
 
-    :param tail: the last lines of its output, of which the one that says most is the message.
+    :param tail: the last lines of its output; the most informative one is the message.
     """
     lines = list(tail)
     java = [line for line in lines if line.startswith("Exception in thread")]

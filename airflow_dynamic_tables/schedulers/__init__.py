@@ -1,1 +1,1 @@
-"""Who has tables refreshed at their ticks: a client for each scheduler of workflows, found by the registry. No catalog here."""
+"""Schedulers that refresh tables at their ticks, one client for each, looked up in the registry. They do not use catalogs."""

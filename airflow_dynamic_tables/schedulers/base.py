@@ -1,4 +1,4 @@
-"""What a scheduler of workflows is: it has tables refreshed at their ticks."""
+"""The interface of workflow schedulers, which refresh tables at their ticks."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 
 Handler = Mapping[str, str]
-"""How a scheduler finds a workflow again, as plain data: the catalog keeps it with the table (seed: RefreshHandler).
+"""Plain data by which a scheduler finds a workflow; the catalog stores it with the table (seed: RefreshHandler).
 
-It has ``schedulerType``, ``endpoint`` and ``workflowId``; what else is in it is the scheduler's own affair. Never a secret.
+It has ``schedulerType``, ``endpoint`` and ``workflowId``; other keys are internal to the scheduler. It never contains a
+secret.
 """
 
 
 DAG_TAG = "dynamic-table"
-"""Tag of all DAGs in Airflow that are made of definitions."""
+"""Tag of all Airflow DAGs generated from definitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """What a scheduler is to do: have a table refreshed at the ticks of ``cron``, five fields of Unix, in ``timezone``.
+    """A workflow that refreshes a table at the ticks of ``cron``, a five-field Unix expression, in ``timezone``.
 
-    ``workflow_id`` is the name that its table gives it.
+    ``workflow_id`` is the id that the table defines.
     """
 
     table: TableIdentifier
@@ -37,62 +38,62 @@ class Workflow:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a workflow: the handler that the catalog is to keep from now on, and a sentence for people."""
+    """Result of a change of a workflow: the new handler for the catalog, and a sentence for users."""
 
     handler: Handler
     told: str
 
 
 class WorkflowScheduler(ABC):
-    """Makes, suspends, resumes and deletes the workflows of tables; a context manager that closes its connections.
+    """Creates, suspends, resumes and deletes the workflows of tables; a context manager that closes its connections.
 
-    Every method takes bounded time and is idempotent, so that one that a kill cut short is simply called again. All of them raise
+    Every method takes bounded time and is idempotent, so that an interrupted call can be repeated. All of them raise
     :class:`~airflow_dynamic_tables.exceptions.SchedulerUnavailableError` when the scheduler cannot be reached,
-    :class:`~airflow_dynamic_tables.exceptions.ConfigurationError` when it does not let us in, and
-    :class:`~airflow_dynamic_tables.exceptions.SchedulerError` when it said no.
+    :class:`~airflow_dynamic_tables.exceptions.ConfigurationError` when access is denied, and
+    :class:`~airflow_dynamic_tables.exceptions.SchedulerError` when it rejects the request.
     """
 
     @classmethod
     @abstractmethod
     def from_connections(cls, connections: Connections) -> Self:
-        """The scheduler of this installation; connects to nothing yet.
+        """Return the scheduler of this installation; connects to nothing yet.
 
-        :param connections: where address and credentials are found, by the id of a connection.
+        :param connections: looks up address and credentials by connection id.
         :raises ConfigurationError: when they are missing, or wrong.
         """
 
     @abstractmethod
     def create(self, workflow: Workflow) -> Outcome:
-        """Have a table refreshed from now on; one that is there already is brought to this cron expression and time zone.
+        """Create the workflow of a table; an existing one is updated to the cron expression and time zone.
 
-        :raises UnsupportedScheduleError: when this scheduler has no such schedule.
+        :raises UnsupportedScheduleError: when this scheduler does not support the schedule.
         """
 
     @abstractmethod
     def suspend(self, handler: Handler) -> Outcome:
-        """Begin no refresh any more; what runs goes on to its end.
+        """Stop starting refreshes; running ones are not interrupted.
 
         :raises WorkflowNotFoundError: when there is no such workflow.
         """
 
     @abstractmethod
     def resume(self, handler: Handler) -> Outcome:
-        """Begin refreshes again; ticks that were missed are not made up for one by one.
+        """Start refreshes again; missed ticks are not caught up individually.
 
         :raises WorkflowNotFoundError: as of :meth:`suspend`.
         """
 
     @abstractmethod
     def delete(self, handler: Handler) -> Outcome:
-        """Take a workflow away; nothing happens to one that is gone."""
+        """Delete a workflow; does nothing if it does not exist."""
 
     def paused(self, workflow_ids: Collection[str]) -> Mapping[str, bool]:  # noqa: ARG002
-        """Whether each of these workflows is paused; without those that do not exist, and empty where a scheduler cannot tell."""
+        """Return whether each workflow is paused, without missing workflows; empty if the scheduler cannot tell."""
         return {}
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of every connection."""
+        """Close all connections."""
 
     def __enter__(self) -> Self:
         return self

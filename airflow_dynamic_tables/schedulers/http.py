@@ -1,6 +1,6 @@
-"""A server that speaks JSON over HTTP: where it is, by an Airflow connection, and one request to it in bounded time.
+"""JSON over HTTP: the address of a server from an Airflow connection, and requests with a time limit.
 
-Nobody else knows httpx, but whoever brings a transport.
+Only this module and implementers of a transport depend on httpx.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from airflow_dynamic_tables.exceptions import ConfigurationError, SchedulerError
 from airflow_dynamic_tables.redaction import HIDDEN
 
 _TIMEOUT = 10.0
-"""Seconds that one request may take, unless the connection says otherwise: somebody waits for the command that sends it."""
+"""Default timeout of a request in seconds; short, because a command waits for it."""
 
 _LONGEST_TIMEOUT = 300.0
-"""Seconds. Who writes more has written milliseconds."""
+"""Maximum timeout in seconds; a larger value was probably meant as milliseconds."""
 
 _LARGEST_ANSWER = 8 * 2**20
-"""Bytes. The answers that are asked for have some kilobytes; more is not from the server that was meant."""
+"""Maximum size of an answer in bytes; expected answers have some kilobytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is: its URL without a trailing slash and without credentials, and how many seconds a request may take."""
+    """Address of a server: its URL without a trailing slash and credentials, and the timeout of a request in seconds."""
 
     called: str
     conn_id: str
@@ -44,30 +44,30 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server answered: its status, and the JSON of its body; ``None`` when that is none."""
+    """Answer of a server: its status, and its JSON body; ``None`` when the body is not JSON."""
 
     status: int
     body: Any = field(default=None, repr=False)
 
     @property
     def said(self) -> str:
-        """What the server says is wrong, on one line; nothing when it does not say."""
+        """Return the server's error message on one line; empty when there is none."""
         if not isinstance(self.body, Mapping):
             return ""
         said = self.body.get("detail", self.body.get("msg"))
-        # Of a list of mistakes only the messages: what was sent, which may be a password, stands there, too.
+        # Use only the messages of a list of errors: it also contains the request, and so possibly a password.
         items = said if isinstance(said, list) else [said]
         messages = [item.get("msg") if isinstance(item, Mapping) else item for item in items]
         return " ".join("; ".join(message for message in messages if isinstance(message, str)).split())
 
 
 def address_of(called: str, conn_id: str, connection: Connection) -> Address:
-    """Where the server of a connection is: ``host``, which may be a URL, ``port``, and ``schema``, which is http or https.
+    """Return the server address of a connection: ``host``, which may be a URL, ``port``, and ``schema``, http or https.
 
-    That is how Airflow's own connections of type ``http`` are written. Extra ``timeout`` has the seconds of one request.
+    Airflow's own connections of type ``http`` have the same form. Extra ``timeout`` is the timeout of a request in seconds.
 
-    :param called: what messages call the server.
-    :raises ConfigurationError: when there is no host, or it is not said whether passwords may go unencrypted.
+    :param called: name of the server in messages.
+    :raises ConfigurationError: when the host is missing, or sending passwords unencrypted is not explicitly allowed.
     """
 
     def wrong(what: str) -> ConfigurationError:
@@ -101,7 +101,7 @@ def _timeout(connection: Connection, wrong: ConfigurationError) -> float:
 
 
 def _is_here(host: str) -> bool:
-    """Whether what is sent to that host stays on this machine."""
+    """Return whether a host is the local machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -109,23 +109,23 @@ def _is_here(host: str) -> bool:
 
 
 class HttpServer:
-    """One server; its connections are kept open until :meth:`close`. Follows no redirect: credentials go nowhere else.
+    """A server; its connections are kept open until :meth:`close`. Redirects are not followed, to protect credentials.
 
-    :param secrets: are hidden in whatever the server says.
-    :param transport: how requests get there; by default over the network.
+    :param secrets: are masked in all text from the server.
+    :param transport: transport of requests; by default the network.
     """
 
     def __init__(self, address: Address, secrets: Iterable[str | None] = (), transport: BaseTransport | None = None) -> None:
         self.address = address
         self._secrets = [secret for secret in secrets if secret]
-        # Nothing compressed: what is read is as large as what comes.
+        # No compression, so that the size limit applies to the decoded body.
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         self._client = httpx.Client(timeout=address.timeout, headers=headers, transport=transport)
 
     def let_in(self, header: str, token: str) -> None:
-        """Send a token from now on, and hide it in whatever the server says.
+        """Send a token with all further requests, and mask it in all text from the server.
 
-        :raises ConfigurationError: when no header can hold it.
+        :raises ConfigurationError: when the token is not a valid header value.
         """
         if not (token.isascii() and token.isprintable()):
             raise ConfigurationError(f"The token of connection {self.address.conn_id!r} has signs that no token has; check it.")
@@ -141,12 +141,12 @@ class HttpServer:
         body: Mapping[str, Any] | None = None,
         form: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send one request, and read its answer whatever its status.
+        """Send one request and return its answer, whatever its status.
 
         :param path: below the address, quoted.
         :param body: sent as JSON.
-        :param form: sent as the fields of a form.
-        :raises SchedulerUnavailableError: when there was no whole answer in time, or the server has trouble of its own.
+        :param form: sent as form fields.
+        :raises SchedulerUnavailableError: when there was no complete answer in time, or the server reports an internal error.
         """
         deadline = time.monotonic() + self.address.timeout
         content: dict[str, Any] = {"params": query or None, "json": body, "data": form}
@@ -162,15 +162,15 @@ class HttpServer:
         return answer
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._client.close()
 
     def expect(self, answer: Answer, what: str) -> Any:
-        """The body of an answer that has to be a success.
+        """Return the body of an answer, which must be successful.
 
-        :param what: was asked for, as a verb with its object: ``pause the DAG x``.
-        :raises ConfigurationError: when the server does not let us in, or not do that.
-        :raises SchedulerError: when it says no.
+        :param what: the request, as a verb with its object: ``pause the DAG x``.
+        :raises ConfigurationError: when access or permission is denied.
+        :raises SchedulerError: when the server rejects the request.
         """
         called, conn_id = self.address.called, self.address.conn_id
         if answer.status == 401:
@@ -187,14 +187,14 @@ class HttpServer:
         return answer.body
 
     def misunderstood(self, what: str) -> SchedulerError:
-        """What to raise about a successful answer that is not what was asked for."""
+        """Return the error for a successful answer with unexpected content."""
         return SchedulerError(
             f"What answers at {self.address.url} did not say {what}; check that connection {self.address.conn_id!r} leads to "
             f"{self.address.called}."
         )
 
     def _quoted(self, answer: Answer) -> str:
-        """What the server says, as the end of a clause; without secrets, which it might repeat."""
+        """Return the server's message as the end of a clause, with secrets masked."""
         said = answer.said
         for secret in self._secrets:
             said = said.replace(secret, HIDDEN)

@@ -1,4 +1,4 @@
-"""Which class is which scheduler: ours, and those that an installed package brings by an entry point."""
+"""Registry of schedulers: built-in ones, and those of installed packages by entry point."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.schedulers.base import WorkflowScheduler
 
 ENTRY_POINTS = "airflow_dynamic_tables.schedulers"
-"""The group of entry points: the name of a scheduler, and the :class:`WorkflowScheduler` that it is."""
+"""The entry point group: names of schedulers, and their :class:`WorkflowScheduler` classes."""
 
 DEFAULT_SCHEDULER = "airflow"
 
@@ -20,15 +20,16 @@ _HERE = "airflow_dynamic_tables.schedulers"
 
 _OURS = {
     "airflow": ("dynamic_tables_airflow", f"{_HERE}.airflow:AirflowScheduler"),
-    "dolphinscheduler": ("dynamic_tables_dolphinscheduler", f"{_HERE}.dolphinscheduler.scheduler:DolphinScheduler"),
+    "dolphinscheduler": ("dynamic_tables_dolphinscheduler", f"{_HERE}.dolphinscheduler:DolphinScheduler"),
 }
-"""The connection of each, without which it is not imported, because a client of HTTP takes long to import."""
+"""The connection of each built-in scheduler. It is looked up before the import, because HTTP clients import slowly."""
 
 
 def open_scheduler(name: str, connections: Connections) -> WorkflowScheduler:
-    """The scheduler of that name, to be used as a context manager; connects to nothing yet.
+    """Return the scheduler of that name, to be used as a context manager; connects to nothing yet.
 
-    :raises ConfigurationError: when there is none, when two packages bring it, or when its connection is missing or wrong.
+    :raises ConfigurationError: when it does not exist, when two packages provide it, or when its connection is missing or
+        wrong.
     """
     if name in _OURS:
         connections(_OURS[name][0])
@@ -36,7 +37,7 @@ def open_scheduler(name: str, connections: Connections) -> WorkflowScheduler:
 
 
 def known_schedulers() -> tuple[str, ...]:
-    """The names of all schedulers, sorted."""
+    """Return the names of all schedulers, sorted."""
     return tuple(sorted({*_OURS, *(entry.name for entry in entry_points(group=ENTRY_POINTS))}))
 
 

@@ -1,1 +1,1 @@
-"""The use cases that operator, CLI and REST all call. No Airflow and no Spark import here."""
+"""The use cases that operators, CLI and REST call. No Airflow and no Spark imports."""

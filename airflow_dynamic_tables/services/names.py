@@ -1,4 +1,4 @@
-"""Names that leave out their catalog or database. Imports nothing heavy."""
+"""Resolution of names that omit their catalog or database, with light imports."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from airflow_dynamic_tables.services.settings import chosen_catalogs_file
 
 
 def names_scope(environ: Mapping[str, str], beside: Path | None) -> tuple[str, str]:
-    """The catalog and the database of names that leave them out: the default ones of the catalogs file.
+    """Return the default catalog and database of short names, from the catalogs file.
 
-    :raises DefinitionError: when the catalogs file is wrong.
+    :raises DefinitionError: if the catalogs file is invalid.
     """
     return default_names(chosen_catalogs_file(environ, beside))
 
 
 def named_table(definitions: Definitions, name: str) -> DynamicTable:
-    """The defined table of that name in one, two or three parts.
+    """Return the defined table with a name of one to three parts.
 
-    :raises TableNotFoundError: when there is none, with "did you mean"; or when there are several.
+    :raises TableNotFoundError: if there is none, with a suggestion; or if there are several.
     """
     table = definitions.table(name)
     if table is not None:
@@ -40,10 +40,10 @@ def named_table(definitions: Definitions, name: str) -> DynamicTable:
 
 
 def named_identifier(name: str, definitions: Callable[[], Definitions]) -> TableIdentifier:
-    """The full name of a table; one in three parts need not be defined (any more).
+    """Return the full name of a table. A name with three parts need not be defined.
 
-    :param definitions: asked for only when the name leaves something out.
-    :raises ConfigurationError: when it is no name.
+    :param definitions: loads the definitions, only if the name is incomplete.
+    :raises ConfigurationError: if it is not a valid name.
     :raises TableNotFoundError: see :func:`named_table`.
     """
     try:
@@ -54,9 +54,9 @@ def named_identifier(name: str, definitions: Callable[[], Definitions]) -> Table
 
 
 def check_names(*names: str) -> None:
-    """Refuse names of something new.
+    """Check the names of a new object.
 
-    :raises ConfigurationError: when one may not be a name, see :func:`~airflow_dynamic_tables.core.identifiers.check_name`.
+    :raises ConfigurationError: if one is invalid, see :func:`~airflow_dynamic_tables.core.identifiers.check_name`.
     """
     try:
         for name in names:

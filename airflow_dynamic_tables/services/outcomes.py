@@ -1,4 +1,4 @@
-"""What a write of a table ended in, and who is told."""
+"""Outcomes of table writes, and their listeners."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import Reason
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.refresh.reasons import Reason
+from airflow_dynamic_tables.core.versions import Version
 
 log = logging.getLogger(__name__)
 
 
 class Operation(StrEnum):
-    """What writes a table."""
+    """An operation that writes a table."""
 
     REFRESH = "refresh"
     CREATE = "create"
@@ -27,7 +27,7 @@ class Operation(StrEnum):
 
 
 class Ending(StrEnum):
-    """How a write ended. ``RELEASED`` is a hold, or a compaction that had nothing to do."""
+    """How a write ended. ``RELEASED`` is a hold, or a compaction with nothing to do."""
 
     COMMITTED = "committed"
     SKIPPED = "skipped"
@@ -39,11 +39,11 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WriteOutcome:
-    """The end of one write of one table.
+    """The outcome of one write of one table.
 
-    ``version`` is the one that was committed; a compaction makes none. ``reason`` is why it was skipped, ``error`` why it was
-    not committed, or why that is not known. ``rows``, ``bytes`` and ``files`` are those of the stage, ``seconds`` is the duration
-    of each step. ``has_record`` is False when the ledger does not know of the commit yet.
+    ``version`` is the committed version; a compaction creates none. ``reason`` is why the write was skipped, ``error`` why it was
+    not committed, or why that is unknown. ``rows``, ``bytes`` and ``files`` are those of the stage; ``seconds`` is the duration
+    of each step. ``has_record`` is False if the commit is not recorded in the ledger yet.
     """
 
     operation: Operation
@@ -66,7 +66,7 @@ Listener = Callable[[WriteOutcome], None]
 
 
 def collecting(commits: list[Version]) -> Listener:
-    """A listener that adds each version that is committed to a list."""
+    """Return a listener that appends each committed version to a list."""
 
     def listen(outcome: WriteOutcome) -> None:
         if outcome.version is not None and outcome.ending is Ending.COMMITTED:
@@ -76,7 +76,7 @@ def collecting(commits: list[Version]) -> Listener:
 
 
 def log_outcome(outcome: WriteOutcome) -> None:
-    """Log a commit, with how long each step took; errors reach the caller, and are logged there."""
+    """Log a commit with the duration of each step. Errors are raised to the caller, which logs them."""
     if outcome.version is None or outcome.ending is not Ending.COMMITTED:
         return
     fresh = f", fresh up to {time.isoformat()}" if (time := outcome.version.data_timestamp) is not None else ""

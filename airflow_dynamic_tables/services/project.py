@@ -1,4 +1,4 @@
-"""A project: the definitions of an installation, where they stand and what holds for all of them."""
+"""A project: the location of an installation's definitions, and the conventions for all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from airflow_dynamic_tables.catalog.file import names_and_formats
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule import Freshness
 from airflow_dynamic_tables.definitions.cache import Tree
 from airflow_dynamic_tables.definitions.loader import (
     find_files,
@@ -31,14 +31,14 @@ from airflow_dynamic_tables.services.settings import (
 )
 
 _USUAL = Path("dags/definitions")
-"""The folder of the definitions that is not named, below the current one."""
+"""Default folder of the definitions, relative to the current folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The file or folder of the definitions, and what the installation says for all of them; read when it is asked for.
+    """The file or folder of the definitions, with the conventions of the installation. Definitions are loaded on demand.
 
-    Where the folder ``is_new``, it does not exist until a statement declares the first table, and there are no definitions.
+    If the folder ``is_new``, it does not exist until a statement declares the first table, and there are no definitions.
     """
 
     path: Path
@@ -51,44 +51,44 @@ class Project:
         return self.is_new and not self.path.exists()
 
     def load(self, columns: ReturnedColumns | None = None) -> tuple[Definitions, tuple[Mistake, ...]]:
-        """All tables without a mistake, and every mistake: one broken definition hides no other table.
+        """Load all valid tables, and every mistake, so that an invalid definition does not hide other tables.
 
-        :param columns: is asked which columns the queries return.
+        :param columns: provides the columns that queries return.
         """
         if self.is_empty:
             return Definitions(), ()
         return load_sound_definitions(self.path, conventions=self.conventions, columns=columns)
 
     def load_draft(self, drafts: Mapping[Path, bytes | None]) -> tuple[Definitions, tuple[Mistake, ...]]:
-        """As :meth:`load`, what it would give if this stood in these files of the folder; ``None``: if they were not there."""
+        """Load as :meth:`load` does, with the given contents of files in the folder; ``None``: the file does not exist."""
         return load_drafted_definitions(self.path, drafts, conventions=self.conventions)
 
     def load_all(self) -> Definitions:
-        """All tables.
+        """Load all tables.
 
         :raises DefinitionError: with every mistake of every file.
         """
         return load_definitions(self.path, conventions=self.conventions)
 
     def load_table(self, identifier: TableIdentifier) -> Definitions:
-        """What a refresh of one table needs; empty when nobody declares it, or not rightly."""
+        """Load the definitions that a refresh of one table needs; empty if it is not declared, or not valid."""
         return load_table_definitions(self.path, str(identifier), conventions=self.conventions)
 
     def signature(self) -> object:
-        """Equal to the one before as long as no file of definitions changed; files with queries are not looked at."""
+        """Return a value that is equal as long as no definition file changed. Query files are not checked."""
         return Tree.scan(self.path, find_files(self.path).files, self.conventions).stamps
 
 
 def find_definitions(named: str | None = None, environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Where the definitions are: as named, ``$DYNAMIC_TABLES_DEFINITIONS``, ``./dags/definitions``, or Airflow's.
+    """Find the definitions: as named, ``$DYNAMIC_TABLES_DEFINITIONS``, ``./dags/definitions``, or in the Airflow home.
 
-    :return: ``None`` when there is nothing at that place.
+    :return: ``None`` if the location does not exist.
     """
     return next((path for path in _places(named, environ) if path.exists()), None)
 
 
 def new_definitions(named: str | None = None, environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The folder that the first declaration of a new project makes; ``None`` when one is named: that has to exist."""
+    """Return the folder that the first declaration of a new project creates; ``None`` if one is named, which must exist."""
     return None if _chosen(named, environ) else _USUAL.absolute()
 
 
@@ -100,14 +100,14 @@ def open_project(
     *,
     may_be_new: bool = False,
 ) -> Project:
-    """The project of an installation, without Airflow.
+    """Open the project of an installation, without Airflow.
 
-    :param named: file or folder of the definitions; as of :func:`find_definitions`.
-    :param catalogs: the catalogs file; as of the environment, or beside the definitions.
-    :param threshold: the freshness below which tables that say nothing else are refreshed all the time; as of the environment.
-    :param may_be_new: whether the usual folder of definitions need not exist; one that is named has to.
-    :raises ConfigurationError: when there is nothing at that place, or the environment says what cannot be understood.
-    :raises DefinitionError: when the catalogs file is wrong.
+    :param named: file or folder of the definitions; default: see :func:`find_definitions`.
+    :param catalogs: the catalogs file; default: from the environment, or beside the definitions.
+    :param threshold: the freshness below which tables are in continuous mode by default; default: from the environment.
+    :param may_be_new: whether the default folder of definitions may be missing; a named one must exist.
+    :raises ConfigurationError: if the location does not exist, or the environment is invalid.
+    :raises DefinitionError: if the catalogs file is invalid.
     """
     path = find_definitions(named, environ)
     is_new = False
@@ -123,11 +123,11 @@ def open_project(
 
 
 def conventions_of(environ: Mapping[str, str], beside: Path | None, threshold: Freshness) -> Conventions:
-    """What an installation says for all definitions.
+    """Return the conventions of an installation for all definitions.
 
-    :param beside: the catalogs file beside the definitions, if the environment names none.
-    :raises ConfigurationError: when the environment says what cannot be understood.
-    :raises DefinitionError: when the catalogs file is wrong.
+    :param beside: the catalogs file beside the definitions, used if the environment names none.
+    :raises ConfigurationError: if the environment is invalid.
+    :raises DefinitionError: if the catalogs file is invalid.
     """
     scope, formats = names_and_formats(chosen_catalogs_file(environ, beside))
     return Conventions(scope, allowed_in(environ), threshold, formats, variables_in(environ))

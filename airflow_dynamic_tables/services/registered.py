@@ -1,4 +1,4 @@
-"""A table as its catalog has it: entry, handle and content, each looked up once."""
+"""A table as registered in its catalog, with its entry, handle and content."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from airflow_dynamic_tables.catalog.states import Asked, is_refused
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable, RefreshHandler, is_own
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable
 from airflow_dynamic_tables.services.workspace import Workspace, as_dynamic
@@ -17,9 +17,9 @@ from airflow_dynamic_tables.services.workspace import Workspace, as_dynamic
 
 @dataclass(slots=True)
 class RegisteredTable:
-    """A table whose versions are ours: a dynamic one, or one of CREATE TABLE AS.
+    """A table whose versions are managed by this package: a dynamic table, or one created by CREATE TABLE AS.
 
-    ``entry`` is of the moment at which it was looked up, ``loaded`` of the first question or the last :meth:`reload`.
+    ``entry`` is as of the lookup; ``loaded`` is as of its first access or the last :meth:`reload`.
     """
 
     identifier: TableIdentifier
@@ -33,24 +33,24 @@ class RegisteredTable:
         return self._loaded or self.reload()
 
     def reload(self) -> LoadedTable:
-        """The content of the table as it is now, for all questions from here on."""
+        """Load the current content of the table, and keep it for later accesses."""
         self._loaded = self.lake_table.load()
         return self._loaded
 
     def current(self) -> Version | None:
-        """The current version; ``None`` before the first commit."""
+        """Return the current version; ``None`` before the first commit."""
         return self.loaded.current()
 
     @property
     def columns(self) -> Sequence[Column]:
-        """The columns that the catalog has of it; none before the first commit."""
+        """The columns recorded in the catalog; empty before the first commit."""
         return self.entry.columns
 
     @property
     def handler(self) -> RefreshHandler:
-        """How it is refreshed, and in which state it is.
+        """The refresh settings and state of the table.
 
-        :raises TableNotFoundError: when it is no dynamic table.
+        :raises TableNotFoundError: if it is not a dynamic table.
         """
         return as_dynamic(self.identifier, self.entry).refresh_handler
 
@@ -61,9 +61,9 @@ class RegisteredTable:
 
 
 def look_up(workspace: Workspace, identifier: TableIdentifier) -> RegisteredTable:
-    """A table whose versions are ours.
+    """Look up a table whose versions are managed by this package.
 
-    :raises TableNotFoundError: when the catalog has none of that name.
+    :raises TableNotFoundError: if the catalog has no such table.
     """
     entry = workspace.catalog(identifier.catalog).get_table(identifier.path)
     own = entry if is_own(entry) else as_dynamic(identifier, entry)
@@ -71,7 +71,7 @@ def look_up(workspace: Workspace, identifier: TableIdentifier) -> RegisteredTabl
 
 
 def find_entry(workspace: Workspace, identifier: TableIdentifier) -> CatalogDynamicTable | None:
-    """The catalog's entry of a dynamic table; ``None`` when it has none of that name."""
+    """Return the catalog entry of a dynamic table; ``None`` if there is none with that name."""
     try:
         entry = workspace.catalog(identifier.catalog).get_table(identifier.path)
     except TableNotFoundError:
@@ -80,7 +80,7 @@ def find_entry(workspace: Workspace, identifier: TableIdentifier) -> CatalogDyna
 
 
 def why_suspended(identifier: TableIdentifier, entry: CatalogDynamicTable | None) -> str | None:
-    """A sentence without its full stop when the refreshes of a table are suspended; ``None`` when they are not."""
+    """Return why the refreshes of a table are suspended, as a sentence without a full stop; ``None`` if they are not."""
     if entry is None or not is_refused(Asked.REFRESH, entry.refresh_handler.job_state):
         return None
     reason = entry.refresh_handler.suspended_because

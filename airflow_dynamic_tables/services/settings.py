@@ -1,4 +1,4 @@
-"""Where the state of an installation lives."""
+"""Settings of an installation: the location of its state, and what queries may do."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_dynamic_tables.clients.connections import Connections, environment_connections
-from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.schedule.refresh_mode import FRESHNESS_THRESHOLD
+from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
+from airflow_dynamic_tables.core.schedule import FRESHNESS_THRESHOLD, Freshness
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
 _VARIABLES = re.compile(r"[A-Za-z_*?][A-Za-z0-9_*?]*")
@@ -19,11 +18,11 @@ _VARIABLES = re.compile(r"[A-Za-z_*?][A-Za-z0-9_*?]*")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where the state lives: the database of ledger and embedded catalogs, their warehouse, and the catalogs file if any.
+    """The database of ledger and embedded catalogs, their warehouse, and the catalogs file, if any.
 
-    ``connections`` finds the Airflow connections that the catalogs file names. With ``private_files``, state and plans in local
-    files are for their owner only, whatever the umask, and so is ``home``, the folder of the embedded state and warehouse, when
-    it is new. ``allowed`` says what queries may do besides SQL.
+    ``connections`` looks up the Airflow connections that the catalogs file names. With ``private_files``, state and plans in
+    local files are accessible only to their owner, whatever the umask; so is ``home``, the folder of the embedded state and
+    warehouse, if it is new. ``allowed`` defines what queries may do besides SQL.
     """
 
     database_url: str
@@ -36,18 +35,18 @@ class Settings:
 
     @property
     def private_home(self) -> Path | None:
-        """The folder that has to be private before anything is written into the warehouse, if there is one."""
+        """The folder to make private before anything is written into the warehouse, if any."""
         is_embedded = self.home is not None and self.warehouse.startswith(f"file://{self.home}/")
         return self.home if is_embedded and self.private_files else None
 
 
 def embedded_settings(environ: Mapping[str, str], catalogs_file: Path | None = None) -> Settings:
-    """State without any set-up: SQLite and a warehouse folder under the Airflow home.
+    """Return settings that need no set-up: SQLite and a warehouse folder under the Airflow home.
 
-    ``DYNAMIC_TABLES_DATABASE_URL``, ``DYNAMIC_TABLES_WAREHOUSE`` and ``DYNAMIC_TABLES_CATALOGS`` override it, and
-    ``DYNAMIC_TABLES_FILE_ACCESS`` says who may read state and plans: their ``owner``, or who the ``umask`` lets.
+    ``DYNAMIC_TABLES_DATABASE_URL``, ``DYNAMIC_TABLES_WAREHOUSE`` and ``DYNAMIC_TABLES_CATALOGS`` override them, and
+    ``DYNAMIC_TABLES_FILE_ACCESS`` defines who may read state and plans: their ``owner``, or as the ``umask`` permits.
 
-    :raises ConfigurationError: when it says anything else.
+    :raises ConfigurationError: if it has another value.
     """
     access = environ.get("DYNAMIC_TABLES_FILE_ACCESS") or "owner"
     if access not in ("owner", "umask"):
@@ -64,11 +63,11 @@ def embedded_settings(environ: Mapping[str, str], catalogs_file: Path | None = N
 
 
 def allowed_in(environ: Mapping[str, str]) -> Allowed:
-    """What ``DYNAMIC_TABLES_ALLOW`` lets queries do besides SQL; everything, when it is not set.
+    """Return what ``DYNAMIC_TABLES_ALLOW`` permits queries besides SQL; everything, if it is not set.
 
-    It is no key of a file, because whoever writes definitions could write that, too.
+    It is not a key of a file, because users who write definitions may be able to write that file, too.
 
-    :raises ConfigurationError: when it is malformed.
+    :raises ConfigurationError: if it is malformed.
     """
     try:
         return Allowed.parse(environ.get("DYNAMIC_TABLES_ALLOW") or "")
@@ -77,11 +76,11 @@ def allowed_in(environ: Mapping[str, str]) -> Allowed:
 
 
 def variables_in(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Names and patterns of the environment variables for definitions, of ``DYNAMIC_TABLES_VARIABLES``; none by default.
+    """Return the names and patterns of environment variables for definitions in ``DYNAMIC_TABLES_VARIABLES``; none by default.
 
-    It is no key of a file, because users who write definitions may be able to write that file, too.
+    It is not a key of a file, because users who write definitions may be able to write that file, too.
 
-    :raises ConfigurationError: names the pattern that matches no variable.
+    :raises ConfigurationError: if a pattern is invalid; the message names it.
     """
     patterns = tuple(filter(None, map(str.strip, environ.get("DYNAMIC_TABLES_VARIABLES", "").split(","))))
     for pattern in patterns:
@@ -94,17 +93,17 @@ def variables_in(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def threshold_in(environ: Mapping[str, str]) -> Freshness:
-    """The freshness below which ``DYNAMIC_TABLES_FRESHNESS_THRESHOLD`` has tables refreshed all the time that say nothing else.
+    """Return ``DYNAMIC_TABLES_FRESHNESS_THRESHOLD``, the freshness below which tables are in continuous mode by default.
 
-    :raises ConfigurationError: when it is no length of time.
+    :raises ConfigurationError: if it is not a duration.
     """
     return parse_threshold("DYNAMIC_TABLES_FRESHNESS_THRESHOLD", environ.get("DYNAMIC_TABLES_FRESHNESS_THRESHOLD") or "")
 
 
 def parse_threshold(setting: str, text: str) -> Freshness:
-    """That threshold as a setting has it; the default one when it is empty.
+    """Parse the freshness threshold of a setting; the default one if it is empty.
 
-    :raises ConfigurationError: when it is no length of time; names the setting.
+    :raises ConfigurationError: if it is not a duration; the message names the setting.
     """
     try:
         return Freshness.parse(text) if text.strip() else FRESHNESS_THRESHOLD
@@ -113,13 +112,13 @@ def parse_threshold(setting: str, text: str) -> Freshness:
 
 
 def find_catalogs_file(definitions: Path) -> Path | None:
-    """The ``catalogs.yaml`` in the folder of the definitions, or beside that folder."""
+    """Return the ``catalogs.yaml`` in the folder of the definitions, or beside that folder."""
     folder = definitions.parent if definitions.is_file() else definitions
     places = (place / name for place in (folder, folder.parent) for name in ("catalogs.yaml", "catalogs.yml"))
     return next((place for place in places if place.is_file()), None)
 
 
 def chosen_catalogs_file(environ: Mapping[str, str], beside: Path | None) -> Path | None:
-    """The catalogs file that ``DYNAMIC_TABLES_CATALOGS`` names, else the one beside the definitions."""
+    """Return the catalogs file that ``DYNAMIC_TABLES_CATALOGS`` names, otherwise the one beside the definitions."""
     named = environ.get("DYNAMIC_TABLES_CATALOGS")
     return Path(named) if named else beside

@@ -1,4 +1,4 @@
-"""Everything a use case works on: ledger, catalogs and the clock; and how that is put together."""
+"""The workspace of the use cases: ledger, catalogs, clock, schedulers and listeners."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 def utc_now() -> datetime:
-    """The time now, timezone-aware."""
+    """Return the current time, timezone-aware."""
     return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Ledger, catalogs and clock of one installation, made by :func:`open_workspace`; a context manager that closes them.
+    """Ledger, catalogs and clock of one installation, created by :func:`open_workspace`; a context manager that closes them.
 
     ``listeners`` receive the outcome of every write.
     """
@@ -50,38 +50,38 @@ class Workspace:
     listeners: tuple[Listener, ...] = ()
 
     def now(self) -> datetime:
-        """The time by the workspace's clock, timezone-aware."""
+        """Return the time by the workspace's clock, timezone-aware."""
         return self.clock()
 
     def with_listener(self, listener: Listener) -> Workspace:
-        """The same workspace with one more listener."""
+        """Return the same workspace with one more listener."""
         return replace(self, listeners=(*self.listeners, listener))
 
     def scheduler(self, name: str) -> WorkflowScheduler:
-        """A scheduler of workflows, to be used as a context manager; connects to nothing yet.
+        """Return a scheduler of workflows, to be used as a context manager. It does not connect yet.
 
-        :raises ConfigurationError: when there is none of that name, or its connection is missing or wrong.
+        :raises ConfigurationError: if there is none with that name, or its connection is missing or invalid.
         """
         return self.schedulers(name, self.settings.connections)
 
     def catalog(self, name: str) -> ReadableWritableCatalog:
-        """A catalog that dynamic tables can live in, opened; before it writes into the embedded warehouse, that is made private.
+        """Open a writable catalog. The private home folder of an embedded warehouse is created if it is missing.
 
-        :raises CatalogNotFoundError: when the catalogs file does not name it.
-        :raises UnsupportedError: when it is read-only.
+        :raises CatalogNotFoundError: if the catalogs file does not name it.
+        :raises UnsupportedError: if it is read-only.
         """
         catalog = self.catalogs.get(name)
         if (home := self.settings.private_home) is not None:
-            with suppress(OSError):  # what writes there says what is wrong
+            with suppress(OSError):  # the writer reports the error
                 home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not isinstance(catalog, ReadableWritableCatalog):
             raise UnsupportedError(f"Catalog {name} is read-only; dynamic tables cannot live in it.")
         return catalog
 
     def readable(self, name: str) -> ReadableCatalog:
-        """A catalog of any type, opened.
+        """Open a catalog of any type.
 
-        :raises CatalogNotFoundError: when the catalogs file does not name it.
+        :raises CatalogNotFoundError: if the catalogs file does not name it.
         """
         return self.catalogs.get(name)
 
@@ -91,24 +91,24 @@ class Workspace:
         format: str | None = None,  # noqa: A002 - the field's word
         atomicity: str = "none",
     ) -> LakeTable:
-        """A table that is refreshed here.
+        """Return a table that this installation refreshes.
 
-        :param format: left out, the one that its catalog has it in, or the default one of the catalog when that does not know it.
-        :param atomicity: ``staged`` refuses a format that this catalog cannot commit in one step.
-        :raises UnsupportedError: when the catalog cannot hold that format, or not as atomically as asked for.
+        :param format: default: the format in its catalog entry, or the default format of the catalog if there is no entry.
+        :param atomicity: ``staged`` refuses a format that this catalog cannot commit atomically.
+        :raises UnsupportedError: if the catalog does not support the format, or not with that atomicity.
         """
         catalog = self.catalog(identifier.catalog)
         return open_table(identifier, format or _format_of(catalog, identifier), catalog.stores(), atomicity)
 
     def dynamic_table(self, identifier: TableIdentifier) -> CatalogDynamicTable:
-        """A dynamic table as its catalog has it.
+        """Return the catalog entry of a dynamic table.
 
-        :raises TableNotFoundError: when there is none.
+        :raises TableNotFoundError: if there is none.
         """
         return as_dynamic(identifier, self.catalog(identifier.catalog).get_table(identifier.path))
 
     def close(self) -> None:
-        """Let go of every connection."""
+        """Close all connections."""
         self.catalogs.close()
         self.ledger.close()
 
@@ -128,9 +128,9 @@ def _format_of(catalog: ReadableCatalog, identifier: TableIdentifier) -> str:
 
 
 def as_dynamic(identifier: TableIdentifier, table: AnyTable) -> CatalogDynamicTable:
-    """What a catalog has by a name, as a dynamic table.
+    """Return a catalog entry as that of a dynamic table.
 
-    :raises TableNotFoundError: when it is something else.
+    :raises TableNotFoundError: if it is another object.
     """
     if not isinstance(table, CatalogDynamicTable):
         raise TableNotFoundError(f"{identifier} is no dynamic table.")
@@ -138,20 +138,20 @@ def as_dynamic(identifier: TableIdentifier, table: AnyTable) -> CatalogDynamicTa
 
 
 def has_state(settings: Settings) -> bool:
-    """Whether there is a database of the ledger: the file of one, or a server, which is not asked.
+    """Return whether the ledger's database file exists. A database server counts as existing without connecting to it.
 
-    :raises ConfigurationError: when its URL is malformed.
+    :raises ConfigurationError: if its URL is malformed.
     """
     return Database(settings.database_url).is_begun
 
 
 def open_workspace(settings: Settings, clock: Callable[[], datetime] = utc_now) -> Workspace:
-    """Put a workspace together. Connects to nothing yet: ledger and catalogs do so when they are first asked.
+    """Create a workspace. It does not connect yet: ledger and catalogs connect on first use.
 
     Without a catalogs file every catalog name is an embedded ``sql`` catalog in the ledger's database.
 
-    :raises ConfigurationError: when the database URL is malformed.
-    :raises DefinitionError: when the catalogs file is wrong.
+    :raises ConfigurationError: if the database URL is malformed.
+    :raises DefinitionError: if the catalogs file is invalid.
     """
     private = settings.private_files
     defaults = Defaults(settings.database_url, settings.warehouse, settings.connections, private)

@@ -1,1 +1,1 @@
-"""Statements carried out: a session, and what each statement asks of the services. No terminal here."""
+"""Executing statements: a session, and the service calls of each statement. No terminal."""

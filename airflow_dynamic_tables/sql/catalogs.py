@@ -1,11 +1,11 @@
-"""Statements about databases, views and functions, and USE."""
+"""Statements for databases, views and functions, and USE."""
 
 from __future__ import annotations
 
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction
 from airflow_dynamic_tables.core.identifiers import join_name
 from airflow_dynamic_tables.definitions.queries.text import analyse
-from airflow_dynamic_tables.definitions.statements.editing import edited
+from airflow_dynamic_tables.definitions.statements.documents import edited
 from airflow_dynamic_tables.definitions.statements.parsing import Script
 from airflow_dynamic_tables.definitions.statements.values import (
     CreateDatabase,
@@ -19,10 +19,11 @@ from airflow_dynamic_tables.definitions.statements.values import (
     Use,
 )
 from airflow_dynamic_tables.exceptions import AlreadyExistsError, DefinitionError
-from airflow_dynamic_tables.services.catalogs import databases, functions, views
-from airflow_dynamic_tables.services.catalogs.listing import ObjectChange
-from airflow_dynamic_tables.sql.naming import full_names
-from airflow_dynamic_tables.sql.session import SqlSession, StatementResult
+from airflow_dynamic_tables.services import catalogs as databases
+from airflow_dynamic_tables.services import catalogs as functions
+from airflow_dynamic_tables.services import catalogs as views
+from airflow_dynamic_tables.services.catalogs import ObjectChange
+from airflow_dynamic_tables.sql.session import SqlSession, StatementResult, full_names
 
 
 def use(session: SqlSession, _: Script, statement: Use) -> StatementResult:
@@ -47,9 +48,9 @@ def drop_database(session: SqlSession, _: Script, statement: DropDatabase) -> St
 
 
 def create_view(session: SqlSession, script: Script, statement: CreateView) -> StatementResult:
-    """``CREATE VIEW``: short names in its query are of the session.
+    """``CREATE VIEW``: short names in its query refer to the session's catalog and database.
 
-    :raises DefinitionError: with what is wrong with its query.
+    :raises DefinitionError: with the mistakes of its query.
     """
     view = session.table(statement.name)
     query = script.text[statement.query.start : statement.query.end]

@@ -1,4 +1,4 @@
-"""Statements that change what is declared: CREATE, the ALTERs of a declaration, RENAME and DROP of dynamic tables."""
+"""Statements that change declarations: CREATE, ALTER, RENAME and DROP of dynamic tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import offset_before
-from airflow_dynamic_tables.definitions.statements.editing import Edit, altered, edited, renamed, without
+from airflow_dynamic_tables.definitions.statements.documents import Edit, altered, edited, renamed, without
 from airflow_dynamic_tables.definitions.statements.parsing import Script
 from airflow_dynamic_tables.definitions.statements.values import (
     SQL_SUFFIX,
@@ -31,22 +31,21 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.services.catalogs.listing import ObjectChange
-from airflow_dynamic_tables.services.changing import dropping
-from airflow_dynamic_tables.services.changing.registration import register
-from airflow_dynamic_tables.services.changing.renaming import Renamed, rename
+from airflow_dynamic_tables.services.catalogs import ObjectChange
 from airflow_dynamic_tables.services.deployments.declaring import declaration_of, declared, decoded, new_declaration, tidied
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.files import FileChange
 from airflow_dynamic_tables.services.deployments.values import Change
-from airflow_dynamic_tables.sql.naming import full_names
-from airflow_dynamic_tables.sql.session import SqlSession, StatementResult
+from airflow_dynamic_tables.services.lifecycle import dropping
+from airflow_dynamic_tables.services.lifecycle.registration import register
+from airflow_dynamic_tables.services.lifecycle.renaming import Renamed, rename
+from airflow_dynamic_tables.sql.session import SqlSession, StatementResult, full_names
 
 
 def create_table(session: SqlSession, script: Script, statement: CreateDynamicTable) -> StatementResult:
     """``CREATE [OR ALTER] DYNAMIC TABLE``: declared in a file, then registered in its catalog.
 
-    :raises TableAlreadyExistsError: when the name is taken.
+    :raises TableAlreadyExistsError: if the name is taken.
     """
     identifier = session.table(statement.name)
     known = session.project.load()[0].tables.get(identifier)
@@ -65,9 +64,9 @@ def create_table(session: SqlSession, script: Script, statement: CreateDynamicTa
 
 
 def alter_declaration(session: SqlSession, script: Script, statement: AlterDynamicTable) -> StatementResult:
-    """``ALTER DYNAMIC TABLE … SET … | RESET … | AS …``: the declaration changes, then what is registered.
+    """``ALTER DYNAMIC TABLE … SET … | RESET … | AS …``: changes the declaration, then the registered table.
 
-    :raises SchemaEvolutionError: when the table would have to be rebuilt.
+    :raises SchemaEvolutionError: if the table would have to be rebuilt.
     """
     identifier = session.table(statement.name)
     change = altered_declaration(session, script, statement)
@@ -76,9 +75,9 @@ def alter_declaration(session: SqlSession, script: Script, statement: AlterDynam
 
 
 def altered_declaration(session: SqlSession, script: Script, statement: AlterDynamicTable) -> FileChange:
-    """What an ALTER of a declaration makes of its file.
+    """Return the change that an ALTER of a declaration makes to its file.
 
-    :raises ConfigurationError: when the table is declared in YAML.
+    :raises ConfigurationError: if the table is declared in YAML.
     """
     declaration = declaration_of(declared_table(session, session.table(statement.name)))
     if not isinstance(statement, AlterQuery):
@@ -90,9 +89,9 @@ def altered_declaration(session: SqlSession, script: Script, statement: AlterDyn
 
 
 def rename_table(session: SqlSession, script: Script, statement: RenameTo) -> StatementResult:
-    """``ALTER DYNAMIC TABLE … RENAME TO``: the declaration, rows, versions and history go along; the file keeps its name.
+    """``ALTER DYNAMIC TABLE … RENAME TO``: the declaration, rows, versions and history are renamed; the file keeps its name.
 
-    While the catalog does not have the new name, the declaration says the former one: after a kill the next refresh renames it.
+    Until the catalog has the new name, the declaration contains the former one, so that after a kill the next refresh renames it.
     """
     old = session.table(statement.name)
     new = TableIdentifier.completed(statement.new_name.parts, old.catalog, old.database)
@@ -113,9 +112,9 @@ def rename_table(session: SqlSession, script: Script, statement: RenameTo) -> St
 
 
 def drop_table(session: SqlSession, script: Script, statement: DropDynamicTable) -> StatementResult:
-    """``DROP DYNAMIC TABLE``: taken out of its file of statements, then dropped from its catalog.
+    """``DROP DYNAMIC TABLE``: removed from its file of statements, then dropped from its catalog.
 
-    :raises TableNotFoundError: when there is none.
+    :raises TableNotFoundError: if it does not exist.
     """
     identifier = session.table(statement.name)
     defined, mistakes = session.project.load()
@@ -142,9 +141,9 @@ def _dropped(dropped: dropping.Dropped, note: str | None = None) -> StatementRes
 
 
 def declared_table(session: SqlSession, identifier: TableIdentifier) -> DynamicTable:
-    """The table that the definitions have under a name.
+    """Return the declared table with that name.
 
-    :raises TableNotFoundError: when they have none.
+    :raises TableNotFoundError: if it is not declared.
     """
     defined, mistakes = session.project.load()
     table = defined.tables.get(identifier)
@@ -158,7 +157,7 @@ def declared_table(session: SqlSession, identifier: TableIdentifier) -> DynamicT
 
 
 def unknown(identifier: TableIdentifier, mistakes: Sequence[Mistake]) -> TableNotFoundError:
-    """What is said of a table that is not among the sound definitions: with mistakes, nobody knows whether it is declared."""
+    """Return the error for a table missing in the valid definitions. With mistakes, it is unknown whether it is declared."""
     if not mistakes:
         return TableNotFoundError(f"There is no dynamic table {identifier}.")
     more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
@@ -168,9 +167,9 @@ def unknown(identifier: TableIdentifier, mistakes: Sequence[Mistake]) -> TableNo
 
 
 def is_deployed(session: SqlSession, identifier: TableIdentifier) -> bool:
-    """Whether its catalog has a dynamic table of that name.
+    """Return whether the catalog has a dynamic table with that name.
 
-    :raises TableAlreadyExistsError: when it has something else of that name.
+    :raises TableAlreadyExistsError: if it has another object with that name.
     """
     catalog = session.workspace.readable(identifier.catalog)
     try:
@@ -184,9 +183,9 @@ def is_deployed(session: SqlSession, identifier: TableIdentifier) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A declaring statement that is put into a file: what changes there, where it begins in the file, and how it is changed.
+    """A declaring statement to be written into a file: the change, its offset in the file, and its edits.
 
-    In the file all names are full; ``edits`` have the offsets of the statement as it was said.
+    In the file all names are full; ``edits`` have offsets in the original statement.
     """
 
     script: Script
@@ -197,7 +196,7 @@ class Draft:
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """Tell mistakes of the file where the statement was said."""
+        """Report mistakes of the file at their place in the original statement."""
         try:
             yield
         except DefinitionError as error:
@@ -215,10 +214,10 @@ class Draft:
 
 
 def declaration_draft(session: SqlSession, script: Script, statement: CreateDynamicTable, known: DynamicTable | None) -> Draft:
-    """What a declaring statement makes of the definitions.
+    """Return the draft of a declaring statement.
 
-    :param known: what the definitions have under that name.
-    :raises ConfigurationError: when that is declared in YAML.
+    :param known: the declared table with that name, if any.
+    :raises ConfigurationError: if that is declared in YAML.
     """
     edits = tuple(_edits(session, script, statement))
     text = edited(script.text[statement.start : statement.end], edits)
@@ -232,7 +231,7 @@ def declaration_draft(session: SqlSession, script: Script, statement: CreateDyna
 
 
 def _edits(session: SqlSession, script: Script, statement: CreateDynamicTable) -> Iterator[Edit]:
-    """What makes the names of a statement full, in offsets of the statement."""
+    """Yield the edits that complete the names in a statement, with offsets in the statement."""
     begins = statement.start
     yield statement.name.start - begins, statement.name.end - begins, str(session.table(statement.name))
     query = statement.query
@@ -241,9 +240,9 @@ def _edits(session: SqlSession, script: Script, statement: CreateDynamicTable) -
 
 
 def sound_table(definitions: Definitions, identifier: TableIdentifier) -> DynamicTable:
-    """A table that was just declared without a mistake.
+    """Return a table that was just declared without mistakes.
 
-    :raises ConfigurationError: when mistakes that were there already keep it out of the definitions.
+    :raises ConfigurationError: if existing mistakes exclude it from the definitions.
     """
     table = definitions.tables.get(identifier)
     if table is None:
@@ -255,9 +254,9 @@ def sound_table(definitions: Definitions, identifier: TableIdentifier) -> Dynami
 
 
 def _registered(session: SqlSession, definitions: Definitions, identifier: TableIdentifier) -> StatementResult:
-    """Have the catalog know what is declared now.
+    """Register the new declaration in the catalog.
 
-    :raises SchemaEvolutionError: when the table would have to be rebuilt.
+    :raises SchemaEvolutionError: if the table would have to be rebuilt.
     """
     table = sound_table(definitions, identifier)
     (found,) = differences(session.workspace, definitions, [table])
@@ -271,7 +270,7 @@ def _registered(session: SqlSession, definitions: Definitions, identifier: Table
 
 @contextmanager
 def told_at(script: Script, statement: Statement) -> Iterator[None]:
-    """Tell mistakes that a statement would make where it was said, besides where they would be."""
+    """Report mistakes that a statement would cause in the definitions at the place of the statement, too."""
     try:
         yield
     except DefinitionError as error:

@@ -1,4 +1,4 @@
-"""Statements carried out, one after the other, each by the function for its kind."""
+"""Execution of statements in order, dispatched by kind."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from airflow_dynamic_tables.definitions.statements import values
-from airflow_dynamic_tables.definitions.statements.one_off import CreateTableAs
-from airflow_dynamic_tables.definitions.statements.parsing import Script, parse_script
+from airflow_dynamic_tables.definitions.statements.parsing import CreateTableAs, Script, parse_script
 from airflow_dynamic_tables.definitions.statements.values import Statement
 from airflow_dynamic_tables.exceptions import DefinitionError
 from airflow_dynamic_tables.redaction import without_secrets
-from airflow_dynamic_tables.sql import catalogs, creating, declarations, lifecycle, looking, reading
+from airflow_dynamic_tables.sql import catalogs, declarations, lifecycle, looking, reading
+from airflow_dynamic_tables.sql import lifecycle as creating
 from airflow_dynamic_tables.sql.session import SqlSession, StatementResult
-from airflow_dynamic_tables.yaml_files.texts import line_and_column, text_of
+from airflow_dynamic_tables.yaml_files.documents import line_and_column, text_of
 
 BY_KIND: dict[type[Statement], Callable[[SqlSession, Script, Any], StatementResult]] = {
     values.CreateDynamicTable: declarations.create_table,
@@ -43,12 +43,12 @@ BY_KIND: dict[type[Statement], Callable[[SqlSession, Script, Any], StatementResu
     values.CreateFunction: catalogs.create_function,
     values.DropFunction: catalogs.drop_function,
 }
-"""What carries out a statement of each kind."""
+"""The function that executes each kind of statement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A statement that was carried out: its first line, counted from 1, its text without secrets, and its answer."""
+    """An executed statement: its first line, counted from 1, its text without secrets, and its result."""
 
     line: int
     statement: str
@@ -56,10 +56,10 @@ class Done:
 
 
 def read_script(text: str, path: Path) -> Script:
-    """The statements of a text.
+    """Parse the statements of a text.
 
-    :param path: what the text is called in messages.
-    :raises DefinitionError: with all mistakes of their grammar: then none is carried out.
+    :param path: the name of the text in messages.
+    :raises DefinitionError: with all syntax errors; nothing is executed then.
     """
     readable, unreadable = text_of(path, text.encode(errors="surrogatepass"))
     if readable is None:
@@ -71,9 +71,9 @@ def read_script(text: str, path: Path) -> Script:
 
 
 def execute(session: SqlSession, script: Script) -> Iterator[Done]:
-    """Carry out the statements of a script in order, each when it is asked for.
+    """Execute the statements of a script in order, each when the iterator is advanced.
 
-    :raises DynamicTableError: of the first statement that fails; those before it stay done.
+    :raises DynamicTableError: the error of the first statement that fails; the statements before it remain executed.
     """
     for statement in script.statements:
         answer = BY_KIND[type(statement)](session, script, statement)

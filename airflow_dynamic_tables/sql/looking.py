@@ -1,4 +1,4 @@
-"""Statements that look at something and change nothing: SHOW, DESCRIBE, EXPLAIN."""
+"""Read-only statements: SHOW, DESCRIBE, EXPLAIN."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFuncti
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, join_name, split_name
 from airflow_dynamic_tables.core.plain import to_plain
 from airflow_dynamic_tables.core.results import items
+from airflow_dynamic_tables.definitions.cache import normalised, restored
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
-from airflow_dynamic_tables.definitions.normalised import normalised, restored
-from airflow_dynamic_tables.definitions.printing.statement_text import ended, statement_of
+from airflow_dynamic_tables.definitions.printing import ended, statement_of
 from airflow_dynamic_tables.definitions.queries.text import analyse
 from airflow_dynamic_tables.definitions.statements.parsing import Script
 from airflow_dynamic_tables.definitions.statements.values import (
@@ -29,10 +29,9 @@ from airflow_dynamic_tables.definitions.statements.values import (
 )
 from airflow_dynamic_tables.exceptions import DatabaseNotFoundError, NotFoundError, TableNotFoundError
 from airflow_dynamic_tables.redaction import without_secrets
-from airflow_dynamic_tables.services.catalogs import listing
-from airflow_dynamic_tables.services.deployments.declaring import checked, declaration_of
+from airflow_dynamic_tables.services import catalogs as listing
+from airflow_dynamic_tables.services.deployments.declaring import checked, declaration_of, deployed_table
 from airflow_dynamic_tables.services.deployments.diffing import differences
-from airflow_dynamic_tables.services.deployments.exporting import deployed_table
 from airflow_dynamic_tables.services.refresh.preview import preview
 from airflow_dynamic_tables.services.refresh.preview import statement as sql_of
 from airflow_dynamic_tables.services.refresh.requests import latest_schedule_time, requested_partitions
@@ -45,7 +44,7 @@ _COLUMNS = ("name", "type", "comment")
 
 
 def show(session: SqlSession, _: Script, statement: Show) -> StatementResult:
-    """``SHOW DYNAMIC TABLES`` and likewise for other kinds."""
+    """``SHOW DYNAMIC TABLES``, and the other kinds of SHOW."""
     if statement.kind is Kind.DYNAMIC_TABLES:
         return _dynamic_tables(session, statement)
     names = _LISTED[statement.kind](session, statement)
@@ -53,7 +52,7 @@ def show(session: SqlSession, _: Script, statement: Show) -> StatementResult:
 
 
 def _dynamic_tables(session: SqlSession, statement: Show) -> StatementResult:
-    """Those that are declared, and those that only their catalog has."""
+    """Return the declared tables, and those that only their catalog has."""
     catalog, database = session.database_named(statement.within)
     defined = session.project.load()[0].tables
     declared = {name.table: table for name, table in defined.items() if (name.catalog, name.database) == (catalog, database)}
@@ -106,7 +105,7 @@ _LISTED: dict[Kind, Callable[[SqlSession, Show], list[str]]] = {
 
 
 def _matches(statement: Show, name: str) -> bool:
-    """Whether a name is among those that LIKE asks for."""
+    """Return whether a name matches LIKE."""
     if statement.like is None:
         return True
     signs = {"%": ".*", "_": "."}
@@ -115,9 +114,9 @@ def _matches(statement: Show, name: str) -> bool:
 
 
 def show_create(session: SqlSession, _: Script, statement: ShowCreate) -> StatementResult:
-    """``SHOW CREATE DYNAMIC TABLE``: as it is written in its file; else the statement that would declare the same.
+    """``SHOW CREATE DYNAMIC TABLE``: the statement in its file, or an equivalent one.
 
-    :raises TableNotFoundError: when there is no such table, in the definitions or in its catalog.
+    :raises TableNotFoundError: if neither the definitions nor the catalog have such a table.
     """
     identifier = session.table(statement.name)
     table = session.project.load()[0].tables.get(identifier)
@@ -133,7 +132,7 @@ def show_create(session: SqlSession, _: Script, statement: ShowCreate) -> Statem
 
 
 def describe(session: SqlSession, _: Script, statement: Describe) -> StatementResult:
-    """``DESCRIBE [EXTENDED]``: columns, and with EXTENDED all that the catalog knows besides."""
+    """``DESCRIBE [EXTENDED]``: the columns; with EXTENDED also everything else in the catalog."""
     identifier = session.table(statement.name)
     try:
         details = listing.describe(session.workspace, str(identifier))
@@ -161,7 +160,7 @@ def _said(value: object) -> str | None:
 
 
 def _declared_columns(table: DynamicTable) -> StatementResult:
-    """The columns of a table that no catalog has yet, as far as its query tells."""
+    """Return the columns of a table that is not in its catalog yet, as far as its query determines them."""
     analysis = analyse(table.expanded_query)
     names = analysis.outputs or ()
     types = analysis.types or (None,) * len(names)
@@ -170,7 +169,7 @@ def _declared_columns(table: DynamicTable) -> StatementResult:
 
 
 def explain(session: SqlSession, script: Script, statement: Explain) -> StatementResult:
-    """``EXPLAIN``: what a statement would do; it does nothing."""
+    """``EXPLAIN``: describes what a statement would do, without executing it."""
     explained = statement.explained
     if isinstance(explained, Query):
         return explain_select(session, script, explained.text)
@@ -193,7 +192,7 @@ def explain(session: SqlSession, script: Script, statement: Explain) -> Statemen
 
 
 def _planned(session: SqlSession, definitions: Definitions, table: DynamicTable) -> StatementResult:
-    """What a table would be like, and what that is to what is deployed."""
+    """Return the plan of a table, and its difference from the deployed one."""
     (found,) = differences(session.workspace, definitions, [table])
     planned = preview(table, latest_schedule_time(table, session.workspace.now()), definitions.sources)
     return StatementResult.properties(planned, found)

@@ -1,34 +1,32 @@
-"""``SELECT``: rows of one table read by its format, without Spark; any other query by Spark, over the current versions."""
+"""``SELECT``: rows of one table are read by its format, without Spark; any other query runs on Spark, on current versions."""
 
 from __future__ import annotations
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable, is_own
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import did_you_mean
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.definitions.statements.lexing import tokens_of
-from airflow_dynamic_tables.definitions.statements.parsing import Script
-from airflow_dynamic_tables.definitions.statements.selecting import SelectedColumn, SimpleSelect, simple_select
+from airflow_dynamic_tables.definitions.statements.parsing import Script, SelectedColumn, SimpleSelect, simple_select
 from airflow_dynamic_tables.definitions.statements.values import Piece, Query
 from airflow_dynamic_tables.exceptions import DefinitionError, TableNotFoundError, UnsupportedError
-from airflow_dynamic_tables.services.creating.answering import answer, read_query
-from airflow_dynamic_tables.services.creating.reading import ReadTable
-from airflow_dynamic_tables.services.creating.wanted import QueryPlace
+from airflow_dynamic_tables.services.ctas.selecting import ReadTable, answer, read_query
+from airflow_dynamic_tables.services.ctas.wanted import QueryPlace
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.sql.session import SqlSession, StatementResult
 
 MOST_ROWS = 10_000
-"""Rows that one statement shows: all of them are in memory at once."""
+"""Maximum number of rows that a statement returns, because all of them are in memory."""
 
 USUAL_ROWS = 1_000
-"""Rows that a statement without LIMIT shows."""
+"""Number of rows that a statement without LIMIT returns."""
 
 
 def select(session: SqlSession, script: Script, statement: Query) -> StatementResult:
-    """A query. Columns of one table are read by its format, without Spark; anything else by Spark.
+    """Run a query. Columns of one table are read by its format, without Spark; any other query runs on Spark.
 
-    :raises DefinitionError: when it has mistakes, e.g. names a column that the table does not have.
-    :raises TableNotFoundError: when there is no such table, or it has no version yet.
+    :raises DefinitionError: if it has mistakes, e.g. an unknown column.
+    :raises TableNotFoundError: if a table does not exist or has no version yet.
     """
     selected = simple_select(statement.text.value)
     try:
@@ -41,7 +39,7 @@ def select(session: SqlSession, script: Script, statement: Query) -> StatementRe
 
 
 def explain_select(session: SqlSession, script: Script, query: Piece) -> StatementResult:
-    """What a query would read, and how."""
+    """Describe what a query would read, and how."""
     selected = simple_select(query.value)
     if selected is not None and _columns_by_format(session, selected) is not None:
         how = "its format, at the current version"
@@ -82,14 +80,14 @@ def _place(script: Script, text: Piece) -> QueryPlace:
 
 
 def _asked(query: str) -> int | None:
-    """The number of a LIMIT at the end of a query, if it has one."""
+    """Return the number of a LIMIT at the end of a query, if it has one."""
     *_, word, number, _end = (None, None, *tokens_of(query))
     is_limit = word is not None and word.text.upper() == "LIMIT" and number is not None and number.text.isdecimal()
     return int(number.text) if is_limit and number is not None else None
 
 
 def _most(query: str) -> int:
-    """How many rows of a query are shown."""
+    """Return the maximum number of rows to return for a query."""
     asked = _asked(query)
     return USUAL_ROWS if asked is None else min(asked, MOST_ROWS)
 
@@ -102,9 +100,9 @@ def _note(most: int, *, is_cut: bool) -> str | None:
 
 
 def _columns_by_format(session: SqlSession, selected: SimpleSelect) -> tuple[Column, ...] | None:
-    """The columns of a table that its format can read; ``None``: only Spark can.
+    """Return the columns of a table that its format can read; ``None`` if it requires Spark.
 
-    :raises TableNotFoundError: when it does not exist, or has no version yet.
+    :raises TableNotFoundError: if it does not exist, or has no version yet.
     """
     identifier = session.table(selected.table)
     if identifier in session.project.load()[0].sources:
@@ -114,9 +112,9 @@ def _columns_by_format(session: SqlSession, selected: SimpleSelect) -> tuple[Col
 
 
 def _columns(session: SqlSession, identifier: TableIdentifier, entry: CatalogTable | CatalogDynamicTable) -> tuple[Column, ...]:
-    """The columns that a table has now.
+    """Return the current columns of a table.
 
-    :raises TableNotFoundError: when it has no version yet.
+    :raises TableNotFoundError: if it has no version yet.
     """
     if entry.columns:
         return entry.columns
@@ -127,7 +125,7 @@ def _columns(session: SqlSession, identifier: TableIdentifier, entry: CatalogTab
 
 
 def _known(script: Script, query: Piece, wanted: SelectedColumn, columns: tuple[Column, ...]) -> str:
-    """The column of that name, in whatever case, as the table has it."""
+    """Return the table's column with that name, ignoring case."""
     name = wanted.name.value
     same = [column.name for column in columns if column.name.lower() == name.lower()]
     if not same:

@@ -1,4 +1,4 @@
-"""A session: what statements work on, and which catalog and database short names are of."""
+"""The session in which statements run, their results, and the completion of short names."""
 
 from __future__ import annotations
 
@@ -8,21 +8,34 @@ from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, join_name
 from airflow_dynamic_tables.core.results import plain
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.definitions.queries.text import analyse
+from airflow_dynamic_tables.definitions.statements.documents import Edit
 from airflow_dynamic_tables.definitions.statements.values import Name
 from airflow_dynamic_tables.exceptions import DatabaseNotFoundError
-from airflow_dynamic_tables.services.creating.answering import Run
-from airflow_dynamic_tables.services.creating.deciding import Decision
-from airflow_dynamic_tables.services.creating.wanted import Created, WantedTable
+from airflow_dynamic_tables.services.ctas.planning import Decision
+from airflow_dynamic_tables.services.ctas.selecting import Run
+from airflow_dynamic_tables.services.ctas.wanted import Created, WantedTable
 from airflow_dynamic_tables.services.names import check_names
 from airflow_dynamic_tables.services.project import Project
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
+def full_names(query: str, catalog: str, database: str) -> list[Edit]:
+    """Return the edits that complete the short table names in a query; offsets are of the query."""
+    edits: list[Edit] = []
+    for reference in analyse(query).references:
+        missing = (catalog, database)[: 3 - len(reference.parts)]
+        if missing:
+            start = reference.parts[0].start
+            edits.append((start, start, f"{join_name(*missing)}."))
+    return edits
+
+
 @dataclass(frozen=True, slots=True)
 class StatementResult:
-    """Rows, each with a value for every column, and a remark on them. A terminal shows the columns that ``shown`` names."""
+    """Rows with a value for every column, and a note about them. ``shown`` are the columns that a terminal shows."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...] = ()
@@ -31,28 +44,28 @@ class StatementResult:
 
     @classmethod
     def one(cls, **values: object) -> StatementResult:
-        """One row."""
+        """Return a result with one row."""
         return cls(tuple(values), (tuple(values.values()),))
 
     @classmethod
     def of(cls, result: Any, *shown: str, note: str | None = None) -> StatementResult:
-        """One row with a column for every field of a dataclass that a service returned."""
+        """Return a result with one row, with a column for every field of a dataclass."""
         row = plain(result)
         return cls(tuple(row), (tuple(row.values()),), note, shown)
 
     @classmethod
     def properties(cls, *results: Any) -> StatementResult:
-        """A row for every field of some dataclasses that has a value."""
+        """Return a result with a row for every non-empty field of some dataclasses."""
         values = {name: value for result in results for name, value in plain(result).items()}
         return cls(("property", "value"), tuple((name, value) for name, value in values.items() if value not in (None, [], "")))
 
 
 @dataclass(slots=True)
 class SqlSession:
-    """What statements work on; ``catalog`` and ``database`` are those of names that leave them out, and USE changes them.
+    """The context of statements. ``catalog`` and ``database`` apply to short names, and are changed by USE.
 
-    ``refresh`` runs one refresh to its end, ``create`` one CREATE TABLE AS, ``query`` the plan of a query that only reads; see
-    :mod:`~airflow_dynamic_tables.services.creating.answering`. ``owner`` is who runs them, for people.
+    ``refresh`` runs one refresh to its end, ``create`` one CREATE TABLE AS, ``query`` the plan of a read-only query; see
+    :mod:`~airflow_dynamic_tables.services.ctas.selecting`. ``owner`` is the display name of who runs them.
     """
 
     project: Project
@@ -74,30 +87,30 @@ class SqlSession:
         query: Run,
         owner: str,
     ) -> SqlSession:
-        """A session that begins in the default database of the default catalog."""
+        """Open a session in the default database of the default catalog."""
         scope = (workspace.catalogs.default_catalog, workspace.catalogs.default_database)
         return cls(project, workspace, refresh, create, query, owner, *scope)
 
     def table(self, name: Name) -> TableIdentifier:
-        """A name in full.
+        """Return the full name of a table.
 
-        :raises ConfigurationError: when it may not be one.
+        :raises ConfigurationError: if the name is invalid.
         """
         identifier = TableIdentifier.completed(name.parts, self.catalog, self.database)
         check_names(identifier.catalog, identifier.database, identifier.table)
         return identifier
 
     def database_named(self, name: Name | None) -> tuple[str, str]:
-        """Catalog and database of a name; of none, the present ones."""
+        """Return the catalog and database of a name; without a name, the current ones."""
         parts = name.parts if name else (self.database,)
         catalog, database = parts if len(parts) == 2 else (self.catalog, *parts)
         return catalog, database
 
     def use(self, catalog: str | None, database: str | None) -> None:
-        """Let short names be of another database, or of the default database of another catalog.
+        """Change the current database, or change the current catalog and use its default database.
 
-        :raises CatalogNotFoundError: when there is no such catalog.
-        :raises DatabaseNotFoundError: when there is no such database.
+        :raises CatalogNotFoundError: if there is no such catalog.
+        :raises DatabaseNotFoundError: if there is no such database.
         """
         chosen = catalog or self.catalog
         opened = self.workspace.readable(chosen)

@@ -1,1 +1,1 @@
-"""Deferred waiting: serialize and a poll loop. No decisions here."""
+"""Triggers of deferred tasks."""

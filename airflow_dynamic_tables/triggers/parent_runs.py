@@ -1,4 +1,4 @@
-"""What Airflow says of the runs of a parent's DAG; asked from the processes of tasks and triggers."""
+"""States of parent DAG runs, queried from task and trigger processes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from airflow.sdk.execution_time import task_runner
 log = logging.getLogger(__name__)
 
 _UNDER_WAY = [DagRunState.QUEUED.value, DagRunState.RUNNING.value]
-"""States of a run that may still refresh its table: it waits for a slot, for another try, for somebody who decides, or runs."""
+"""States of a run that may still refresh its table: it is running, or waits for a slot, a retry or a decision."""
 
 
 def has_given_up(dag_id: str, tick: datetime) -> bool:
-    """Whether the run of a parent's DAG for that tick failed, while no run of it is under way.
+    """Return whether the run of a parent's DAG for a tick failed, and no other run of the DAG is active.
 
-    A run that has tries left, was cleared, or asks what becomes of its quarantine is under way. When Airflow does not know a run
-    for that tick (the DAG is paused, or has another name) or does not answer, the parent has not given up.
+    A run that will be retried, was cleared, or waits for a decision about its quarantine is active. False if Airflow has no run
+    for that tick (the DAG is paused or has another name), or is not available.
     """
-    if getattr(task_runner, "SUPERVISOR_COMMS", None) is None:  # no process of a task or trigger: nobody to ask
+    if getattr(task_runner, "SUPERVISOR_COMMS", None) is None:  # not in a task or trigger process, so Airflow cannot be queried
         return False
     count = task_runner.RuntimeTaskInstance.get_dr_count
     try:
         failed = count(dag_id=dag_id, logical_dates=[tick.astimezone(UTC)], states=[DagRunState.FAILED.value])
-        # In this order: a run that is cleared in between is under way.
+        # In this order, so that a run cleared in between counts as active.
         return failed > 0 and count(dag_id=dag_id, states=_UNDER_WAY) == 0
     except AirflowRuntimeError as error:
         log.warning("Airflow does not say how the runs of %s stand: %s", dag_id, error)

@@ -1,4 +1,4 @@
-"""Waiting, without a worker slot, until somebody decided over what is in quarantine."""
+"""Deferred waiting for a decision about a quarantined stage."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from airflow_dynamic_tables.ledger.base import StageState
 
 
 class QuarantineTrigger(BaseTrigger):
-    """Fires when a stage is no longer in quarantine, or when only the task itself can report what is wrong.
+    """Fires when a stage is no longer quarantined, or when an error has to be reported by the task.
 
-    The event carries nothing: the task looks for itself. An answer in Airflow's user interface resumes the task by itself.
+    The event is empty, because the task reads the state itself. Answers in Airflow's user interface resume the task without this
+    trigger.
 
-    :param token: of the stage.
+    :param token: the token of the stage.
     :param conn_id: Airflow connection of the catalog.
     :param catalogs_file: the catalogs file, if there is one.
-    :param poll_interval: seconds until the first look, and between two looks.
+    :param poll_interval: seconds before the first check, and between two checks.
     """
 
     def __init__(self, token: str, conn_id: str, catalogs_file: str | None = None, poll_interval: float = 30) -> None:
@@ -32,12 +33,12 @@ class QuarantineTrigger(BaseTrigger):
         self.poll_interval = poll_interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """What the triggerer makes the same trigger from."""
+        """Return the class path and the arguments for the triggerer."""
         names = ("token", "conn_id", "catalogs_file", "poll_interval")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Sleep, look, sleep again; why not look first, see :meth:`.upstream.UpstreamTrigger.run`."""
+        """Poll the stage, after an initial sleep, see :meth:`.upstream.UpstreamTrigger.run`."""
         await asyncio.sleep(self.poll_interval)
         while await asyncio.to_thread(self._is_waiting):
             await asyncio.sleep(self.poll_interval)

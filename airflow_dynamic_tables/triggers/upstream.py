@@ -1,4 +1,4 @@
-"""Waiting, without a worker slot, until every parent of a refresh is fresh enough and the data it awaits are there."""
+"""Deferred waiting for fresh parents and awaited data of a refresh."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
-from airflow_dynamic_tables.core.refresh.awaited import AwaitedData, AwaitedRows
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.refresh.sources import AwaitedData, AwaitedRows
+from airflow_dynamic_tables.core.schedule import Freshness
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
 from airflow_dynamic_tables.services.refresh.requests import Parent
@@ -21,22 +21,22 @@ from airflow_dynamic_tables.services.refresh.upstream import Pending, Upstream, 
 from airflow_dynamic_tables.triggers.parent_runs import has_given_up
 
 _MOST_TEXTS_OF_DATA = 3
-"""A parent has at least four."""
+"""Most texts of an awaited data entry; a parent has at least four."""
 
 
 class UpstreamTrigger(BaseTrigger):
-    """Fires when nothing is pending, when a parent has failed for good or is suspended, when the deadline has come, or when only
-    the task itself can report what is wrong.
+    """Fires when nothing is pending, waiting is in vain, or the deadline has passed.
 
-    The event carries nothing but the deadline: the task looks for itself.
+    Waiting is in vain when a parent has finally failed or is suspended. Errors that only the task can report also fire the
+    trigger. The event only contains the deadline, because the task reads the state itself.
 
-    :param parents: identifier, format, cron, timezone, freshness and last tick in time of each parent, and name, source and
-        rows of the data that are awaited, see :func:`upstream_to_text`.
-    :param schedule_time: ISO 8601, with offset; the time up to which parents are needed.
-    :param deadline: ISO 8601, with offset; until when to wait.
+    :param parents: identifier, format, cron, timezone, freshness and last tick in time of each parent, and name, source and rows
+        of awaited data, see :func:`upstream_to_text`.
+    :param schedule_time: ISO 8601, with offset; the time up to which parents are required.
+    :param deadline: ISO 8601, with offset; the end of waiting.
     :param conn_id: Airflow connection of the catalog.
     :param catalogs_file: the catalogs file, if there is one.
-    :param poll_interval: seconds until the first look, and between two looks.
+    :param poll_interval: seconds before the first check, and between two checks.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class UpstreamTrigger(BaseTrigger):
         self._told = ""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """What the triggerer makes the same trigger from."""
+        """Return the class path and the arguments for the triggerer."""
         names = ("parents", "schedule_time", "deadline", "conn_id", "catalogs_file", "poll_interval")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Sleep, look, sleep again.
+        """Poll the parents, after an initial sleep.
 
-        Not look first: the task has just looked. Airflow fails a task that is queued again before its scheduler has heard of the
-        deferral, and a scheduler with much to do hears of it late.
+        The task has just checked them. Airflow fails a task that is queued again before its scheduler has processed the deferral,
+        which takes long on a busy scheduler.
         """
         while (left := self._seconds_left()) > 0:
             await asyncio.sleep(min(self.poll_interval, left))
@@ -97,7 +97,7 @@ class UpstreamTrigger(BaseTrigger):
         return is_over
 
     def _tell(self, waiting: Sequence[Pending], is_over: bool) -> None:
-        """Log what is waited for, once: a day has thousands of looks."""
+        """Log what is pending, only on changes: a day has thousands of checks."""
         missing = what_is_missing(waiting)
         if missing == self._told:
             return
@@ -111,7 +111,7 @@ class UpstreamTrigger(BaseTrigger):
 
 
 def upstream_to_text(upstream: Iterable[Upstream]) -> list[list[str]]:
-    """What is waited for as the trigger keeps it; what it lacks is empty."""
+    """Serialize parents and awaited data for the trigger; missing values are empty."""
     return [_data_to_text(each) if isinstance(each, AwaitedData) else _parent_to_text(each) for each in upstream]
 
 
@@ -138,10 +138,10 @@ def _data(text: str, source: str, rows: str = "") -> AwaitedData:
 
 
 def _parent(name: str, format_: str, cron: str, timezone: str, *more: str) -> Parent:
-    """A parent from its text.
+    """Parse a parent.
 
-    Triggers of earlier releases have no freshness, which counts only without cron, and no last tick: there, nobody looks whether
-    the parent has failed for good.
+    Triggers of earlier releases lack the freshness, which only counts without cron, and the last tick: without it, a failed
+    parent is not detected.
     """
     freshness, last_tick, workflow_id = (*more, *("1 day", "", "")[len(more) :])
     last = datetime.fromisoformat(last_tick) if last_tick else None

@@ -1,1 +1,1 @@
-"""YAML with positions: plain data, and for every key and value of it the line and column where it stands."""
+"""YAML files as plain data, with the line and column of every key and value."""

@@ -1,33 +1,166 @@
-"""One YAML file as plain data, with the places of its keys and values."""
+"""YAML documents: text, plain data, and positions of keys and values."""
 
 from __future__ import annotations
 
+import re
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from airflow_dynamic_tables.core.limits import FILE_BYTES, NESTING, NODES
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.yaml_files.excerpts import excerpt
-from airflow_dynamic_tables.yaml_files.mappings import Mappings
-from airflow_dynamic_tables.yaml_files.texts import line_and_column, places_of_characters
+
+_SEEN = {
+    "'": re.compile(r"''|\S"),
+    '"': re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))|\S", re.DOTALL),
+}
+"""Regular expressions for one non-blank character in quoted scalars, with escapes."""
+
+_PLAIN = re.compile(r"\S")
+
+_BLANK_ESCAPES = frozenset("nrtvfNLP_ \n\t")
+
+
+def line_and_column(text: str, offset: int) -> tuple[int, int]:
+    """Line and column of a character, both counted from 1."""
+    return text.count("\n", 0, offset) + 1, offset - (text.rfind("\n", 0, offset) + 1) + 1
+
+
+def read_text(path: Path) -> tuple[str | None, list[Mistake]]:
+    """Read a UTF-8 file; an unreadable file is reported as a mistake at its first invalid character."""
+    try:
+        # Reading a pipe would block, and a device may be endless.
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None, [Mistake(path, 1, 1, "cannot be read: it is no file of text")]
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: an invalid file name
+        return None, [Mistake(path, 1, 1, f"cannot be read: {getattr(error, 'strerror', None) or error}")]
+    return text_of(path, content)
+
+
+def text_of(path: Path, content: bytes) -> tuple[str | None, list[Mistake]]:
+    """As :func:`read_text`, from the current or future content of a file."""
+    if len(content) > FILE_BYTES:
+        return None, [Mistake(path, 1, 1, f"has more than {FILE_BYTES:,} bytes; split it into several files")]
+    try:
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode("utf-8", errors="replace")
+        return None, [Mistake(path, *line_and_column(before, len(before)), "is not UTF-8 text; save the file as UTF-8")]
+    if (lone := text.find("\r")) >= 0:
+        message = "has a carriage return that is no line end; save the file with the line ends LF or CRLF"
+        return None, [Mistake(path, *line_and_column(text, lone), message)]
+    return text, []
+
+
+def places_of_characters(text: str, start: int, end: int, style: str | None) -> list[int]:
+    """Positions in a file of a scalar's characters, except white space, which indentation and folding change.
+
+    :param style: PyYAML's style: the character that begins the scalar, ``None`` for a plain one.
+    """
+    if style in ("|", ">"):
+        start = max(text.find("\n", start), start)
+    elif style in _SEEN:
+        start += 1
+        end -= 1
+    seen = _SEEN.get(style or "", _PLAIN)
+    return [match.start() for match in seen.finditer(text, start, end) if not _is_blank(match)]
+
+
+def _is_blank(match: re.Match[str]) -> bool:
+    """Return whether an escape in double quotes is white space."""
+    kind = match.lastindex
+    if kind is None:
+        return False
+    return match[4] in _BLANK_ESCAPES if kind == 4 else chr(int(match[kind], 16)).isspace()
+
+
+MERGE = "tag:yaml.org,2002:merge"
+
+Entries = dict[str, tuple[yaml.ScalarNode, yaml.Node]]
+"""Key and value nodes by the text of the key."""
+
+
+class Mappings:
+    """The entries of every mapping of a file, each computed once.
+
+    ``problems`` are constructs, with their nodes, that YAML allows and definitions do not: duplicate keys, keys that are not
+    text, and merges of anything but mappings, of a mapping into itself, or of too many keys.
+    """
+
+    def __init__(self) -> None:
+        self.problems: list[tuple[yaml.Node, str]] = []
+        self._entries: dict[int, Entries] = {}
+        self._open: list[int] = []
+        self._merged = 0
+
+    def entries(self, node: yaml.MappingNode) -> Entries:
+        """Keys and values, merged ones first; the mapping's own entries take precedence."""
+        known = self._entries.get(id(node))
+        if known is not None:
+            return known
+        self._open.append(id(node))
+        entries: Entries = {}
+        for key, value in node.value:
+            if key.tag == MERGE:
+                for merged in self._merged_into(value):
+                    entries.update(self.entries(merged))
+        entries.update(self._own(node))
+        self._open.pop()
+        self._entries[id(node)] = entries
+        return entries
+
+    def _own(self, node: yaml.MappingNode) -> Entries:
+        own: Entries = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self.problems.append((key, "a key must be text"))
+            elif key.tag != MERGE:
+                if key.value in own:
+                    first = own[key.value][0].start_mark.line + 1
+                    self.problems.append((key, f"duplicate key {key.value!r}, first in line {first}"))
+                own[key.value] = (key, value)
+        return own
+
+    def _merged_into(self, value: yaml.Node) -> Iterator[yaml.MappingNode]:
+        """The mappings that ``<<`` merges, in ascending precedence."""
+        for merged in reversed(value.value) if isinstance(value, yaml.SequenceNode) else [value]:
+            if self._merged > NODES:
+                return
+            if not isinstance(merged, yaml.MappingNode):
+                self.problems.append((value, "'<<' merges a mapping or a list of mappings"))
+            elif id(merged) in self._open:
+                self.problems.append((value, "merges a mapping into itself"))
+            elif len(self._open) > NESTING:
+                self.problems.append((value, f"merges what merges others, more than {NESTING} times over"))
+            else:
+                yield merged
+                self._merged += 1 + len(self._entries[id(merged)])
+                if self._merged > NODES:
+                    self.problems.append((value, f"merges more than {NODES:,} keys, counted with those before it"))
+
 
 Location = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Flag:
-    """A scalar that YAML 1.1 takes for true or false: ``true``, ``yes``, ``on``, ``NO``.
+    """A scalar that is a boolean in YAML 1.1: ``true``, ``yes``, ``on``, ``NO``.
 
-    Who wants text has to decide whether that was meant: Norway is ``NO``, too.
+    A text field has to decide whether a boolean was intended: ``NO`` is also Norway.
     """
 
     text: str
     value: bool
 
     def __repr__(self) -> str:
-        """As it is written."""
+        """The text as written."""
         return repr(self.text)
 
 
@@ -35,7 +168,7 @@ class Flag:
 class Document:
     """One YAML file.
 
-    ``data`` has strings for all scalars but ``null`` and flags: the fields decide what a number is.
+    ``data`` has strings for all scalars except ``null`` and flags; numbers are parsed by the fields.
     """
 
     path: Path
@@ -59,27 +192,27 @@ class Document:
         return self.mistake(location, message)
 
     def text_mistake(self, location: Location, offset: int, message: str) -> Mistake:
-        """A mistake at that character offset of a text."""
+        """A mistake at a character offset of a text."""
         node = self._value(location)
         index = self._place(node, offset) if isinstance(node, yaml.ScalarNode) else node.start_mark.index
         return Mistake(self.path, *line_and_column(self.text, index), message)
 
     def place(self, location: Location) -> str:
-        """Where a value stands: path, line and column."""
+        """The position of a value: path, line and column."""
         line, column = place_of(self._value(location).start_mark)
         return f"{self.path}:{line}:{column}"
 
     def excerpt(self, location: Location) -> str:
-        """An entry of a list as it is written, with the comments above it, without indentation and secrets."""
+        """A list entry as written, including the comments above it, without indentation and secrets."""
         return excerpt(self.text, self._value(location))
 
     def is_plain(self, location: Location) -> bool:
-        """Whether a value is a scalar without quotes, on a line: the only one that may be a truth value or nothing."""
+        """Return whether a value is an unquoted scalar, the only kind that can be a boolean or null."""
         node = self._value(location)
         return isinstance(node, yaml.ScalarNode) and not node.style
 
     def scalar_type(self, location: Location) -> str:
-        """What YAML takes a scalar for as it is written: ``str`` (also for all in quotes), ``int``, ``float``, ``timestamp``."""
+        """YAML's type of a scalar as written: ``str`` (also for everything quoted), ``int``, ``float``, ``timestamp``."""
         return str(self._value(location).tag).rpartition(":")[2]
 
     def line(self, location: Location) -> int:
@@ -90,7 +223,7 @@ class Document:
         return Mistake(self.path, *place_of(node.start_mark), message)
 
     def _value(self, location: Location) -> yaml.Node:
-        """The node at a location; its nearest parent when there is none."""
+        """The node at a location; its nearest existing parent otherwise."""
         node = self.root
         for step in location:
             if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
@@ -105,7 +238,7 @@ class Document:
         return node
 
     def _place(self, node: yaml.ScalarNode, offset: int) -> int:
-        """Where in the file a character of a scalar stands; behind the last one, when there are fewer."""
+        """The position in the file of a character of a scalar; the end of the scalar when it has fewer characters."""
         start, end = node.start_mark.index, node.end_mark.index
         if id(node) not in self._characters:
             self._characters[id(node)] = places_of_characters(self.text, start, end, node.style)

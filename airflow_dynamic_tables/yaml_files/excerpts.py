@@ -1,4 +1,4 @@
-"""A part of a YAML file as it is written, for people to read: with its comments, without its secrets."""
+"""Excerpts of a YAML file as written, with comments and without secrets."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import yaml
 from airflow_dynamic_tables.redaction import HIDDEN, is_secret_name, yaml_without_secrets
 
 _Span = tuple[int, int]
-"""Where a text begins and ends in its file."""
+"""Start and end of a text in its file."""
 
 
 def excerpt(text: str, node: yaml.Node) -> str:
-    """An entry of a list, with the comments above it, without indentation.
+    """A list entry with the comments above it, without indentation.
 
-    Values of keys that name secrets are hidden, whatever their spelling; so are secrets that have a name in comments or texts.
+    Values of keys that name secrets are hidden, whatever their spelling, and so are named secrets in comments or texts.
 
     :param text: the file.
     """
@@ -29,7 +29,7 @@ def excerpt(text: str, node: yaml.Node) -> str:
         first = start
     shown, position = [], first
     for hidden_start, hidden_end in sorted(_secrets(node)):
-        # What is merged or an alias may stand elsewhere in the file, where nothing of it is shown.
+        # Merged mappings and aliases may be elsewhere in the file, outside the excerpt.
         if position <= hidden_start < end:
             shown += [text[position:hidden_start], HIDDEN]
             position = hidden_start + len(text[hidden_start:hidden_end].rstrip())
@@ -38,11 +38,12 @@ def excerpt(text: str, node: yaml.Node) -> str:
 
 
 def _with_comments(text: str, first: int, end: int, column: int) -> _Span:
-    """Where an entry begins and ends that has lines of its own.
+    """Start and end of an entry with its own lines, including its comments.
 
-    Comments that are indented less than its keys are about the entry that comes next: those above it, and not those below.
+    Comments that are indented less than the entry's keys belong to the entry that follows them: those above are included, those
+    below are not.
 
-    :param first: where its first line begins.
+    :param first: start of its first line.
     :param column: of its keys.
     """
     while first:
@@ -70,7 +71,7 @@ def _indentation(line: str) -> int:
 
 
 def _secrets(node: yaml.Node) -> Iterator[_Span]:
-    """Where the values of keys that name secrets stand; each node is looked at once, however many aliases it has."""
+    """Positions of the values of keys that name secrets; each node is visited once, however many aliases it has."""
     seen: set[tuple[int, bool]] = set()
     waiting = [(node, False)]
     while waiting:

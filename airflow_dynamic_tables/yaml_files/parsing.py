@@ -1,4 +1,4 @@
-"""From the text of a YAML file to a document."""
+"""Parsing of YAML text to documents."""
 
 from __future__ import annotations
 
@@ -11,34 +11,32 @@ import yaml
 
 from airflow_dynamic_tables.core.limits import NESTING, NODES
 from airflow_dynamic_tables.core.mistakes import Mistake
-from airflow_dynamic_tables.yaml_files.documents import Document, Flag, place_of
-from airflow_dynamic_tables.yaml_files.mappings import Mappings
-from airflow_dynamic_tables.yaml_files.texts import line_and_column
+from airflow_dynamic_tables.yaml_files.documents import Document, Flag, Mappings, line_and_column, place_of
 
-# The loader written in C is an order of magnitude faster, and PyYAML is installed without it on few machines.
+# The C loader is an order of magnitude faster, and missing on few machines.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _RESOLVER = yaml.resolver.Resolver()
 
 _TAG = "tag:yaml.org,2002:"
-"""How the names of YAML's own types begin."""
+"""Prefix of YAML's own types."""
 
 _BOOL, _NULL = _TAG + "bool", _TAG + "null"
 
 TEXT_TAG, LIST_TAG, MAPPING_TAG = _TAG + "str", _TAG + "seq", _TAG + "map"
-"""The tags of what every node is that is no truth value."""
+"""The tags of all nodes that are not booleans."""
 
 _TEXT_TAGS = frozenset(_TAG + name for name in ("str", "int", "float", "timestamp", "value", "binary"))
 _TRUE = frozenset({"yes", "true", "on"})
 
 _OTHER_LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
-"""Line ends to YAML 1.1, and nowhere else."""
+"""Characters that are line breaks in YAML 1.1 only."""
 
 
 def parse_document(path: Path, text: str, content: str) -> tuple[Document | None, list[Mistake]]:
-    """Parse YAML; ``None`` with the reasons when it is no YAML document with content.
+    """Parse YAML; ``None`` with mistakes when the text is not a YAML document with content.
 
-    :param content: what such a file declares, for the one who left it empty.
+    :param content: what such a file declares, for the message about an empty file.
     """
     if odd := _OTHER_LINE_BREAKS.search(text):
         message = f"has U+{ord(odd[0]):04X}, which ends a line in YAML; remove it, or write it as an escape in double quotes"
@@ -62,9 +60,9 @@ def parse_document(path: Path, text: str, content: str) -> tuple[Document | None
 
 
 def document_of(path: Path, text: str, root: yaml.Node) -> tuple[Document, list[Mistake]]:
-    """The document of a tree of nodes, and what is wrong with them.
+    """The document of a node tree, and its mistakes.
 
-    :param text: where the marks of the nodes have their places.
+    :param text: the text to which the positions of the nodes refer.
     """
     converter = _Converter()
     data = converter.convert(root, 0)
@@ -74,14 +72,14 @@ def document_of(path: Path, text: str, root: yaml.Node) -> tuple[Document, list[
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a text is no YAML, at one of its characters."""
+    """The reason why a text is not YAML, and its character offset."""
 
     offset: int
     message: str
 
 
 def compose_value(text: str) -> yaml.Node | Problem:
-    """The node of a value that is written in YAML within another text; its marks count from the beginning of the value."""
+    """Parse a YAML value embedded in another text; positions are relative to the start of the value."""
     if odd := _OTHER_LINE_BREAKS.search(text):
         return Problem(odd.start(), f"has U+{ord(odd[0]):04X}, which ends a line in YAML; write it as an escape in double quotes")
     try:
@@ -100,12 +98,12 @@ def compose_value(text: str) -> yaml.Node | Problem:
 
 
 def plain_tag(text: str) -> str:
-    """The tag of a text without quotes: that of a truth value, or of a text; nothing is a text, too."""
+    """The tag of an unquoted text: that of a boolean or of a text; an empty text is a text."""
     return _BOOL if isinstance(scalar_of(text, is_plain=True), Flag) else TEXT_TAG
 
 
 def _beyond_limits(path: Path, text: str) -> Mistake | None:
-    """What would cost too much to parse: PyYAML's C code overflows the stack of the process, and each node takes memory."""
+    """A mistake in a text that is too expensive to parse: PyYAML's C code overflows the stack, and each node takes memory."""
     depth = 0
     nodes = 0
     for event in yaml.parse(text, Loader=_Loader):
@@ -132,9 +130,9 @@ def _syntax_mistake(path: Path, error: yaml.MarkedYAMLError) -> Mistake:
 
 
 def scalar_of(text: str, *, is_plain: bool) -> str | Flag | None:
-    """What a text means as a scalar.
+    """Interpret a text as a scalar.
 
-    :param is_plain: whether it stands without quotes.
+    :param is_plain: whether it is unquoted.
     """
     tag = _RESOLVER.resolve(yaml.ScalarNode, text, (is_plain, not is_plain))  # type: ignore[no-untyped-call]
     return _value(tag if tag in (_BOOL, _NULL) else _TAG + "str", text)
@@ -147,14 +145,14 @@ def _value(tag: str, text: str) -> str | Flag | None:
 
 
 class _Converter:
-    """Nodes to plain data. ``mappings.problems`` has what YAML allows and definitions do not, such as tags."""
+    """Converts nodes to plain data. ``mappings.problems`` collects constructs that definitions do not allow, such as tags."""
 
     def __init__(self) -> None:
         self.mappings = Mappings()
         self._nodes = 0
 
     def convert(self, node: yaml.Node, depth: int) -> Any:
-        """The data of a node; nothing, beyond the limits."""
+        """The data of a node; ``None`` beyond the limits."""
         self._nodes += 1
         if depth > NESTING or self._nodes > NODES:
             if self._nodes <= NODES + 1:

@@ -1,4 +1,4 @@
-"""``${NAME}`` in the scalars of a YAML file: what the environment says in its place."""
+"""Substitution of environment variables, ``${NAME}``, in the scalars of a YAML file."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from airflow_dynamic_tables.yaml_files.documents import Document, Location
 from airflow_dynamic_tables.yaml_files.parsing import scalar_of
 
 _VARIABLE = re.compile(r"(?P<escape>\$?)\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^{}]*)?(?P<end>\}|:-)")
-"""``${NAME}`` and ``${NAME:-default}``; with one more dollar sign the text itself. Nothing else: no ``${spark.x}``."""
+"""``${NAME}`` and ``${NAME:-default}``; a second dollar sign escapes it. Others, such as ``${spark.x}``, are not variables."""
 
 _SECRET_NAME = re.compile(r"(?:^|_)(?:pass|pw|pat|key|conn|dsn|creds?)$|^AIRFLOW_(?:CONN_|_)", re.IGNORECASE)
-"""Further names of variables that hold secrets; as names of settings or columns these words mean other things."""
+"""Further patterns of variables that hold secrets; as names of settings or columns these words have other meanings."""
 
 SETTING = "DYNAMIC_TABLES_VARIABLES"
-"""The variable of the environment that names those which definitions may read."""
+"""The environment variable that lists the variables that definitions may read."""
 
 _MARKS = ("${", "{{", "\\x", "\\u", "\\U")
-"""What a file holds in which anything may stand for something else, also when it is written as an escape."""
+"""Markers of substitutions, also when written as escapes; a file without them has none."""
 
 
 def mentions_variable(text: str) -> bool:
-    """Whether a text has anything in the form of a variable."""
+    """Return whether a text contains anything in the form of a variable."""
     return _VARIABLE.search(text) is not None
 
 
 def escaped(text: str) -> str:
-    """A text that means this one, where variables of the environment are looked for."""
+    """Escape a text, so that substitution returns it unchanged."""
     return _VARIABLE.sub(lambda mention: f"${mention[0]}", text)
 
 
 def may_mention(document: Document) -> bool:
-    """Whether it is worth to look at each scalar of a file."""
+    """Return whether a file may contain substitutions, so that its scalars have to be examined."""
     return any(mark in document.text for mark in _MARKS)
 
 
 def scalars(data: object, location: Location) -> Iterator[tuple[Location, str]]:
-    """All texts below a location, and where they stand."""
+    """All texts below a location, with their locations."""
     if isinstance(data, str):
         yield location, data
     elif isinstance(data, Mapping):
@@ -55,9 +55,9 @@ def scalars(data: object, location: Location) -> Iterator[tuple[Location, str]]:
 
 @dataclass(slots=True)
 class Variables:
-    """The variables of an environment; ``read`` has those that were asked for, with ``None`` for what is not set.
+    """The variables of an environment; ``read`` has those that were looked up, with ``None`` for unset ones.
 
-    Only those that one of the patterns ``allowed`` names are looked up.
+    Only variables that match one of the patterns ``allowed`` are looked up.
     """
 
     environ: Mapping[str, str]
@@ -65,7 +65,7 @@ class Variables:
     read: dict[str, str | None] = field(default_factory=dict)
 
     def substituted(self, document: Document, location: Location, data: Any) -> tuple[Any, list[Mistake]]:
-        """Data with what the environment says, each scalar read as if that stood there; and what is wrong with it."""
+        """Substitute variables in data, as if the values were written in the file; returns data and mistakes."""
         if isinstance(data, Mapping):
             mistakes = [
                 document.key_mistake((*location, key), f"{key!r} is a key, and only values take variables of the environment")

@@ -13,8 +13,8 @@ import pytest
 from airflow_dynamic_tables.api.access import Right
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import ConflictError, ForbiddenError, TooBusyError
-from airflow_dynamic_tables.services.changing.registration import ensure
-from airflow_dynamic_tables.services.changing.suspending import suspend
+from airflow_dynamic_tables.services.lifecycle.registration import ensure
+from airflow_dynamic_tables.services.lifecycle.suspending import suspend
 from airflow_dynamic_tables.services.project import open_project
 from tests.api.conftest import DEFINITIONS
 from tests.support.gateway import Served, served

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.cli.arguments import Command, CommandGroup, sections
-from airflow_dynamic_tables.cli.catalog_command_table import CATALOG_COMMANDS
-from airflow_dynamic_tables.cli.command_table import COMMANDS
+from airflow_dynamic_tables.cli.command_table import CATALOG_COMMANDS, COMMANDS
 from airflow_dynamic_tables.cli.main import main
 
 

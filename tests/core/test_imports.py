@@ -45,5 +45,5 @@ def test_everything_but_cron_needs_the_standard_library_only(module: str) -> Non
 
 
 def test_the_blocker_blocks() -> None:
-    found = imported([f"{PACKAGE.name}.core.schedule.cron"])
+    found = imported([f"{PACKAGE.name}.core.cron"])
     assert "croniter must not be needed" in found.stderr

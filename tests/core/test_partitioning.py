@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_dynamic_tables.core.partitioning import (
+from airflow_dynamic_tables.core.partition_transforms import (
     TRANSFORMS,
     HiddenKey,
     hidden_key,

@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable, JobState, RefreshHandler, decode
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.plain import REQUIRED, from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.schedule import RefreshMode
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.versions import Version
 
 
 class Colour(StrEnum):

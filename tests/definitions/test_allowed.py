@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
+from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions, load_sound_definitions
 from airflow_dynamic_tables.definitions.model import Conventions

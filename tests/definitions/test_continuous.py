@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.core.schedule.continuous import ContinuousSettings, StrategyName
+from airflow_dynamic_tables.core.schedule import ContinuousSettings, StrategyName
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable

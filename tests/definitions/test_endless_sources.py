@@ -8,8 +8,8 @@ import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.schedule.continuous import StrategyName
-from airflow_dynamic_tables.core.streaming.streams import EventTime
+from airflow_dynamic_tables.core.schedule import StrategyName
+from airflow_dynamic_tables.core.streaming.stream_plans import EventTime
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import DefinitionError

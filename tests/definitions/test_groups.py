@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.core.mistakes import Mistake
-from airflow_dynamic_tables.definitions.cache import Cache
+from airflow_dynamic_tables.definitions.cache import Cache, normalised, restored
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
-from airflow_dynamic_tables.definitions.normalised import normalised, restored
 
 FIRST = "{name: first, freshness: 1 day, dag: sales, query: SELECT 1 AS x}"
 

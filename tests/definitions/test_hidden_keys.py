@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.definitions.cache import Cache
+from airflow_dynamic_tables.definitions.cache import Cache, normalised, restored
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.definitions.normalised import normalised, restored
-from airflow_dynamic_tables.definitions.partitioning.problems import key_problems, output_problems
-from airflow_dynamic_tables.definitions.printing.statement_text import statement_of
+from airflow_dynamic_tables.definitions.printing import statement_of
 from airflow_dynamic_tables.definitions.queries.text import analyse
+from airflow_dynamic_tables.definitions.rules.key_problems import key_problems, output_problems
 from airflow_dynamic_tables.exceptions import DefinitionError
 
 TABLES = """defaults: {catalog: lake, database: sales}

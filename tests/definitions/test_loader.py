@@ -19,8 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.schedule import Freshness, RefreshMode
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.declarations.airflow import REFUSED
 from airflow_dynamic_tables.definitions.declarations.file import definitions_schema

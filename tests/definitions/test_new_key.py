@@ -52,9 +52,9 @@ from airflow_dynamic_tables.definitions.cache import Cache, Tree
 from airflow_dynamic_tables.definitions.declarations.file import definitions_schema
 from airflow_dynamic_tables.definitions.loader import USUAL, find_files, load_sound_definitions
 from airflow_dynamic_tables.definitions.model import OF_ONE_DAG, AirflowPart, settings_of
-from airflow_dynamic_tables.definitions.normalised import normalised, restored
-from airflow_dynamic_tables.definitions.printing.statement_text import statement_of
-from airflow_dynamic_tables.definitions.printing.yaml_text import yaml_of
+from airflow_dynamic_tables.definitions.cache import normalised, restored
+from airflow_dynamic_tables.definitions.printing import statement_of
+from airflow_dynamic_tables.definitions.printing import yaml_of
 from airflow_dynamic_tables.services.deployments.values import FieldChange
 from airflow_dynamic_tables.services.deployments.comparing import other_rows
 from airflow_dynamic_tables.services.refresh.planning import Bound

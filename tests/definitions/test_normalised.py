@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE, Retention
-from airflow_dynamic_tables.definitions.cache import Cache
+from airflow_dynamic_tables.core.schedule import Freshness, RefreshMode
+from airflow_dynamic_tables.core.versions import SHORTEST_AGE, Retention
+from airflow_dynamic_tables.definitions.cache import VERSION, Cache, normalised, restored
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.definitions.normalised import VERSION, normalised, restored
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.redaction import without_secret_values
 

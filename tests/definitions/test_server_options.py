@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.core.sinks.options import tuned
-from airflow_dynamic_tables.core.sinks.sink import Sink
+from airflow_dynamic_tables.core.sinks import Sink, tuned
 from airflow_dynamic_tables.definitions.loader import load_definitions, load_sound_definitions
 
 NUMBER = "is no number from 1 to"

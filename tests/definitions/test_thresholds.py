@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule import Freshness
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions, load_table_definitions, load_table_for_task
 from airflow_dynamic_tables.definitions.model import Conventions

@@ -9,9 +9,14 @@ import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.streaming.partition_time import TimeExtractor
-from airflow_dynamic_tables.core.streaming.streams import EventTime
-from airflow_dynamic_tables.core.streaming.watermarks import CompleteWhen, PartitionOrder, PartitionWatermark, WholeBy
+from airflow_dynamic_tables.core.streaming.source_watermarks import (
+    CompleteWhen,
+    PartitionOrder,
+    PartitionWatermark,
+    TimeExtractor,
+    WholeBy,
+)
+from airflow_dynamic_tables.core.streaming.stream_plans import EventTime
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import DefinitionError

@@ -62,12 +62,12 @@ COMMANDS_IMPORT = (
     "airflow_dynamic_tables.catalog.sql.catalog",
     *(
         f"airflow_dynamic_tables.cli.commands.{name}"
-        for name in ("applying", "catalogs", "changing", "comparing", "definitions", "refresh", "tables")
+        for name in ("catalogs", "changing", "definitions", "deployments", "refresh", "tables")
     ),
     "airflow_dynamic_tables.definitions.queries.parsing",
     "airflow_dynamic_tables.definitions.reading",
     "airflow_dynamic_tables.formats.hive.table",
-    *(f"airflow_dynamic_tables.formats.iceberg.{name}" for name in ("orphans", "reading", "stage", "table")),
+    *(f"airflow_dynamic_tables.formats.iceberg.{name}" for name in ("orphans", "stage", "table")),
     "pyiceberg.avro.decoder_fast",
     "rich.table",
 )

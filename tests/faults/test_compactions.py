@@ -11,7 +11,7 @@ import pytest
 
 from airflow_dynamic_tables.clients.files import create_file, write_text
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS
 from airflow_dynamic_tables.ledger.base import StageState
 from airflow_dynamic_tables.services.maintenance import compacting

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_dynamic_tables.exceptions import TableAlreadyExistsError
-from airflow_dynamic_tables.services.creating.wanted import Created, Outcome
+from airflow_dynamic_tables.services.ctas.wanted import Created, Outcome
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.faults.test_created_tables import CURES, NEXT, STRUCK, create
 from tests.faults.test_kills import kill

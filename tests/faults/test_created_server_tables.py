@@ -13,11 +13,11 @@ from sqlalchemy import Engine, event
 
 from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.ledger.base import StageState
-from airflow_dynamic_tables.services.creating.running import create_table_as
-from airflow_dynamic_tables.services.creating.wanted import Created, Purpose, QueryPlace, WantedTable
+from airflow_dynamic_tables.services.ctas.running import create_table_as
+from airflow_dynamic_tables.services.ctas.wanted import Created, Purpose, QueryPlace, WantedTable
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.faults.test_created_tables import AFTER, BASE, CURES, Way, kill_and_cure, race, wake_too_late
 from tests.support.faults.report import FaultReport

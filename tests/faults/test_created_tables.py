@@ -11,8 +11,8 @@ import pytest
 
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.ledger.base import StageState
-from airflow_dynamic_tables.services.creating.running import create_table_as
-from airflow_dynamic_tables.services.creating.wanted import Created, Outcome, Purpose, QueryPlace, WantedTable
+from airflow_dynamic_tables.services.ctas.running import create_table_as
+from airflow_dynamic_tables.services.ctas.wanted import Created, Outcome, Purpose, QueryPlace, WantedTable
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.faults.test_kills import kill
 from tests.support.faults.report import FaultReport

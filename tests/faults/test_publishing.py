@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.ledger.base import StageState
-from airflow_dynamic_tables.services.stages.quarantine import publish
+from airflow_dynamic_tables.services.writes.quarantine import publish
 from tests.faults.test_kills import kill
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import check_all_settled, content

@@ -37,11 +37,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_dynamic_tables.clients.files import write_text
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
-from airflow_dynamic_tables.core.sinks.sink import Sink
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.sinks import Sink
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import JobFailedError
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep

@@ -12,7 +12,7 @@ import pytest
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.clients.files import read_text, write_text
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import StageRejectedError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.refresh.running import run

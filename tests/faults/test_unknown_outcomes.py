@@ -17,8 +17,8 @@ from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.exceptions import CommitUnknownError, ConflictError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
-from airflow_dynamic_tables.services.stages import leases
-from airflow_dynamic_tables.services.stages.quarantine import publish
+from airflow_dynamic_tables.services.writes import leases
+from airflow_dynamic_tables.services.writes.quarantine import publish
 from tests.faults.conftest import jdbc_site
 from tests.support.faults.cutting_proxy import CuttingProxy, Fault, Wire, cutting_proxy
 from tests.support.faults.report import FaultReport
@@ -196,7 +196,7 @@ def test_a_server_that_stops_right_after_the_commit_leaves_it_green(
 
     try:
         with monkeypatch.context() as patch:
-            patch.setattr("airflow_dynamic_tables.services.refresh.running.trace", stop)
+            patch.setattr("airflow_dynamic_tables.services.writes.protocol.trace", stop)
             assert refresh(cable.site, LOST).number == 2
         fault_report.injected("server stopped")
     finally:

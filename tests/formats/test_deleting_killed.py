@@ -11,7 +11,7 @@ import pytest
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
-from airflow_dynamic_tables.core.tables.retention import Retention
+from airflow_dynamic_tables.core.versions import Retention
 from tests.support.benches.staging import Bench
 
 KILLED = """

@@ -10,9 +10,7 @@ import pytest
 from airflow_dynamic_tables.catalog.base import CatalogEntry, Defaults
 from airflow_dynamic_tables.catalog.registry import CATALOG_TYPES, formats_in, make_catalog
 from airflow_dynamic_tables.clients.stores import FolderStore
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.tables.formats import (
+from airflow_dynamic_tables.core.formats import (
     FORMATS,
     counted_formats,
     endless_format,
@@ -20,6 +18,8 @@ from airflow_dynamic_tables.core.tables.formats import (
     source_formats,
     streamed_formats,
 )
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError, UnsupportedError
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.formats.registry import COUNTERS, SOURCES, TABLES, Module, bind, check_held, is_bound, open_table

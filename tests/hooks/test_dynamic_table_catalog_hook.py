@@ -18,8 +18,8 @@ from airflow_dynamic_tables.exceptions import (
     TableAlreadyExistsError,
 )
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
-from airflow_dynamic_tables.services.catalogs.listing import ObjectSummary
-from airflow_dynamic_tables.services.creating.wanted import Outcome, Purpose
+from airflow_dynamic_tables.services.catalogs import ObjectSummary
+from airflow_dynamic_tables.services.ctas.wanted import Outcome, Purpose
 
 
 @pytest.fixture(autouse=True)

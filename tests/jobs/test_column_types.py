@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from airflow_dynamic_tables.core.tables.type_parsing import check_columns, parse_type
+from airflow_dynamic_tables.core.types import check_columns, parse_type
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.jobs.column_types import ddl
 

@@ -10,9 +10,9 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, accepted_values, not_null
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from tests.support.jobs import refresh
 
 pytestmark = pytest.mark.spark

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.jobs.messages import message
 from tests.support.jobs import refresh
 

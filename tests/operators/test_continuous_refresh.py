@@ -13,15 +13,15 @@ from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import DagResult, DRCount, ErrorResponse, GetDag
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from airflow_dynamic_tables.dags_support.schedules import CONTINUOUS_TAG
+from airflow_dynamic_tables.dags.schedules import CONTINUOUS_TAG
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.operators.continuous_refresh import ContinuousRefreshOperator
 from airflow_dynamic_tables.operators.run_arguments import OF_CONTINUOUS
-from airflow_dynamic_tables.services.changing.registration import ensure
-from airflow_dynamic_tables.services.changing.suspending import resume, suspend
 from airflow_dynamic_tables.services.continuous.loop import Halt
+from airflow_dynamic_tables.services.lifecycle.registration import ensure
+from airflow_dynamic_tables.services.lifecycle.suspending import resume, suspend
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.support.pyarrow_job import write_numbers

@@ -26,8 +26,8 @@ from airflow_dynamic_tables.operators.reconcilers import abort_refresh
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.stages.quarantine import publish, reject
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from airflow_dynamic_tables.services.writes.quarantine import publish, reject
 from airflow_dynamic_tables.triggers.quarantine import QuarantineTrigger
 from tests.support.pyarrow_job import write_numbers
 

@@ -28,9 +28,9 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.streaming.watermarks import PartitionWatermark
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.schedule import Freshness
+from airflow_dynamic_tables.core.streaming.source_watermarks import PartitionWatermark
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, DefinitionError, DynamicTableError
 from airflow_dynamic_tables.ledger.base import Refresh
@@ -39,9 +39,9 @@ from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableR
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh, count_failure
 from airflow_dynamic_tables.operators.reporting import OTHER_EVENTS
 from airflow_dynamic_tables.operators.run_arguments import of_group
-from airflow_dynamic_tables.services.changing.registration import ensure
-from airflow_dynamic_tables.services.changing.suspending import suspend
-from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
+from airflow_dynamic_tables.services.lifecycle.registration import ensure
+from airflow_dynamic_tables.services.lifecycle.suspending import suspend
+from airflow_dynamic_tables.services.maintenance.recovering import upgrade
 from airflow_dynamic_tables.services.refresh import catching_up
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.settings import embedded_settings
@@ -616,7 +616,7 @@ def test_a_ledger_that_is_away_right_after_the_commit_does_not_make_it_fail(home
     operator = operator_of(home, "parent", outlets=[asset])
     monkeypatch.setattr(operator, "_submit", lambda _context, _workspace, plan: write_numbers(plan))
     monkeypatch.setattr("airflow_dynamic_tables.services.workspace.SqlLedger", Outage)
-    monkeypatch.setattr("airflow_dynamic_tables.services.stages.protocol.trace", strike)
+    monkeypatch.setattr("airflow_dynamic_tables.services.writes.protocol.trace", strike)
     events = OutletEventAccessors()
     told: dict[str, Any] = {"version": 1, "rows": None, "partitions": [], "schedule_time": TICK.isoformat(), "refresh": "token"}
     asked: Any = {**context(), "outlet_events": events}

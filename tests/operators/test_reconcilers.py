@@ -20,8 +20,8 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.registered import find_entry, why_suspended
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.stages.settling import reconcile
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from airflow_dynamic_tables.services.writes.settling import reconcile
 from tests.support.pyarrow_job import write_numbers
 
 
@@ -71,7 +71,7 @@ def test_a_later_try_is_left_alone(
 ) -> None:
     """A cleared task has the id of its next try, which is at work elsewhere when Airflow tells of the end of the first."""
     elsewhere = "elsewhere|somewhere|1|2|3"
-    monkeypatch.setattr("airflow_dynamic_tables.services.stages.leases.current_process", lambda: elsewhere)
+    monkeypatch.setattr("airflow_dynamic_tables.services.writes.leases.current_process", lambda: elsewhere)
     begin(workspace, request_of(operator))
     task = {"dag_id": "dag", "task_id": "refresh", "run_id": "run", "get_task_states": lambda **_: {"run": {"refresh": state}}}
     abort_refresh({"ti": SimpleNamespace(id="token", **task), "task": operator})

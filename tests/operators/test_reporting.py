@@ -13,8 +13,8 @@ from airflow.sdk.execution_time.comms import AssetResult, GetAssetByUri
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_dynamic_tables.assets import dynamic_table_asset
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.operators.reporting import OTHER_EVENTS, ReportsCommits, report_commit, report_commits
 
 OURS = dynamic_table_asset("lake.sales.daily")

@@ -18,7 +18,7 @@ from airflow.cli.cli_config import DefaultHelpParser, GroupCommand
 from airflow_dynamic_tables.cli.command_table import COMMANDS
 from airflow_dynamic_tables.cli.main import main
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import RefreshAction
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage
 from airflow_dynamic_tables.plugins.commands import get_cli_commands
 from airflow_dynamic_tables.services.settings import Settings
@@ -89,7 +89,7 @@ def test_modes_are_those_of_the_dags(
     monkeypatch.setenv("DYNAMIC_TABLES_FRESHNESS_THRESHOLD", "2 hours")
     assert main(command) == 0
     ours = json.loads(capsys.readouterr().out)
-    assert [plan["reason"] for plan in (*airflows, *ours)] == [
+    assert [plan["mode_reason"] for plan in (*airflows, *ours)] == [
         f"freshness 1 hour is below the threshold of {threshold}" for threshold in ("1 day", "2 hours")
     ]
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import sessionmaker
 from airflow_dynamic_tables.clients.connections import environment_connections
 from airflow_dynamic_tables.exceptions import ConfigurationError, SchedulerUnavailableError, WorkflowNotFoundError
 from airflow_dynamic_tables.plugins.metadata import AirflowMetadata, open_here
-from airflow_dynamic_tables.schedulers.airflow_api import Dag
+from airflow_dynamic_tables.schedulers.airflow import Dag
 from airflow_dynamic_tables.schedulers.base import DAG_TAG
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
-from airflow_dynamic_tables.runners.class_data import OPTIONS, archive_file, class_data_options, store
-from airflow_dynamic_tables.runners.environment import spark_environment
+from airflow_dynamic_tables.runners.spark_home import OPTIONS, archive_file, class_data_options, spark_environment, store
 
 Environ = dict[str, str]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
 from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner

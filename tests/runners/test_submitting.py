@@ -13,9 +13,8 @@ import pytest
 
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.runners.finding import find_spark_submit
-from airflow_dynamic_tables.runners.package import application_zip
-from airflow_dynamic_tables.runners.spark_submit import spark_submit_command
+from airflow_dynamic_tables.runners.spark_home import find_spark_submit
+from airflow_dynamic_tables.runners.spark_submit import application_zip, spark_submit_command
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_dynamic_tables.clients.connections import Connection
 from airflow_dynamic_tables.exceptions import ConfigurationError, SchedulerError, WorkflowNotFoundError
-from airflow_dynamic_tables.schedulers.airflow_api import AirflowApi, Dag, DagRun
+from airflow_dynamic_tables.schedulers.airflow import AirflowApi, Dag, DagRun
 from airflow_dynamic_tables.schedulers.http import address_of
 from tests.support.schedulers.airflow import StandIn
 

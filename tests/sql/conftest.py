@@ -9,11 +9,11 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, QueryTestPlans
-from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.services.creating.deciding import Decision
-from airflow_dynamic_tables.services.creating.running import make
-from airflow_dynamic_tables.services.creating.wanted import Created, WantedTable
+from airflow_dynamic_tables.core.query_test_plans import QueryTestOutcomes, QueryTestPlans
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.services.ctas.planning import Decision
+from airflow_dynamic_tables.services.ctas.running import make
+from airflow_dynamic_tables.services.ctas.wanted import Created, WantedTable
 from airflow_dynamic_tables.services.project import Project, open_project
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.definitions.statements import values
-from airflow_dynamic_tables.definitions.statements.one_off import CreateTableAs
+from airflow_dynamic_tables.definitions.statements.parsing import CreateTableAs
 from airflow_dynamic_tables.definitions.statements.values import Statement
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,

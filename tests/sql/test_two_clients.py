@@ -15,8 +15,8 @@ import pytest
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import ConflictError, DynamicTableError, NotFoundError
-from airflow_dynamic_tables.services.changing import dropping, registration
 from airflow_dynamic_tables.services.deployments import declaring, files
+from airflow_dynamic_tables.services.lifecycle import dropping, registration
 from airflow_dynamic_tables.services.project import Project
 from airflow_dynamic_tables.services.workspace import open_workspace
 from airflow_dynamic_tables.sql import declarations

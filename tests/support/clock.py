@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from zoneinfo import ZoneInfo
 
-from airflow_dynamic_tables.core.schedule.cron import cron_for, ticks
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.cron import cron_for, ticks
+from airflow_dynamic_tables.core.schedule import Freshness
 
 FIVE_ZONES = ("Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "UTC")
 # Their clocks are changed at midnight, from 23:00 to midnight, four times a year, and in the southern winter.

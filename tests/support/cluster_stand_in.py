@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from airflow_dynamic_tables.clients.files import read_text, write_text
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding, StagedFile
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
 
 _TYPES = {"x": (pa.int64(), "bigint"), "ds": (pa.string(), "string")}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from airflow_dynamic_tables.core.tables.types import Array, DataType, Field, Map, Primitive, Struct
+from airflow_dynamic_tables.core.types import Array, DataType, Field, Map, Primitive, Struct
 
 FIELD_NAMES = st.one_of(
     st.sampled_from(["a", "B1", "_", "not", "array", "comment"]),

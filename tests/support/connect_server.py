@@ -14,8 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_dynamic_tables.runners.environment import spark_environment
-from airflow_dynamic_tables.runners.finding import find_spark_submit
+from airflow_dynamic_tables.runners.spark_home import find_spark_submit, spark_environment
 from tests.support.busy_folders import contents_below
 from tests.support.ports import free_port
 from tests.support.postgres import DRIVER

@@ -27,7 +27,7 @@ from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import Record
 from pyroaring import BitMap
 
-from airflow_dynamic_tables.formats.iceberg.producing import InOrder
+from airflow_dynamic_tables.formats.iceberg.files import InOrder
 
 
 class _ManifestOfDeletes(ManifestWriterV2):

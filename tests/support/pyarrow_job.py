@@ -15,8 +15,8 @@ from pyarrow import orc
 from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
-from airflow_dynamic_tables.core.sinks.sink import Sink
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.sinks import Sink
 
 Days = Mapping[str, Sequence[int]]
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.services.changing.suspending import resume, suspend
+from airflow_dynamic_tables.services.lifecycle.suspending import resume, suspend
 from airflow_dynamic_tables.services.tables.status import TableStatus, show_table
 from tests.support.airflow import Stack, until
 

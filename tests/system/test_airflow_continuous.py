@@ -15,7 +15,7 @@ from statistics import median
 import pytest
 
 from airflow_dynamic_tables.ledger.base import RefreshState
-from airflow_dynamic_tables.services.changing.suspending import resume, suspend
+from airflow_dynamic_tables.services.lifecycle.suspending import resume, suspend
 from tests.support.airflow import Stack, jobs_of, until
 from tests.support.live import LIMIT, TABLE, Live
 

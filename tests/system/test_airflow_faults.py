@@ -23,9 +23,8 @@ import psutil
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.schedule import Freshness, RefreshMode
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Conventions, Definitions
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState

@@ -169,14 +169,14 @@ def test_of_a_table_that_one_may_not_look_at_nothing_is_told(clients: dict[str, 
 def test_suspending_pauses_the_dag_and_resuming_unpauses_it(stack: Stack, clients: dict[str, httpx.Client]) -> None:
     """By the rights of whoever asks: nobody has told the gateway of another login."""
     suspended = clients["user"].post(f"{ROOT}/{CLOSED}/suspend", json={"reason": "moving"}).json()
-    assert (suspended["now"], suspended["workflow"]) == ("SUSPENDED", f"The DAG {dag(CLOSED)} is paused.")
+    assert (suspended["after"], suspended["workflow"]) == ("SUSPENDED", f"The DAG {dag(CLOSED)} is paused.")
     assert stack.get(f"/dags/{dag(CLOSED)}")["is_paused"]
     refused = clients["user"].post(f"{ROOT}/{CLOSED}/refresh", json={})
     assert (refused.status_code, "moving" in refused.json()["detail"]) == (409, True), refused.text
     would_wait = clients["user"].post(f"{ROOT}/{CLOSED}/refresh", json={"force": True})
     assert (would_wait.status_code, f"DAG {dag(CLOSED)} is paused" in would_wait.json()["detail"]) == (409, True), would_wait.text
     resumed = clients["user"].post(f"{ROOT}/{CLOSED}/resume", json={}).json()
-    assert (resumed["now"], resumed["workflow"]) == ("RUNNING", f"The DAG {dag(CLOSED)} is unpaused.")
+    assert (resumed["after"], resumed["workflow"]) == ("RUNNING", f"The DAG {dag(CLOSED)} is unpaused.")
     assert not stack.get(f"/dags/{dag(CLOSED)}")["is_paused"]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from airflow_dynamic_tables.core.cron import previous_tick
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.schedule.cron import previous_tick
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run

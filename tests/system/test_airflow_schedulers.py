@@ -12,9 +12,9 @@ import pytest
 from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.clients.connections import Connection
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.schedulers.airflow_api import AirflowApi, Dag
+from airflow_dynamic_tables.schedulers.airflow import AirflowApi, Dag
 from airflow_dynamic_tables.schedulers.http import address_of
-from airflow_dynamic_tables.services.changing.suspending import job_state, resume
+from airflow_dynamic_tables.services.lifecycle.suspending import job_state, resume
 from tests.support.airflow import Stack, until
 
 pytestmark = [pytest.mark.large, pytest.mark.system, pytest.mark.postgres]

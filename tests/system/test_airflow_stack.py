@@ -9,11 +9,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.ledger.base import RefreshState
-from airflow_dynamic_tables.services.changing.dropping import drop
-from airflow_dynamic_tables.services.changing.registration import ensure
+from airflow_dynamic_tables.services.lifecycle.dropping import drop
+from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from tests.support.airflow import Stack, jobs_of, until
 from tests.support.busy_folders import paths_below
 

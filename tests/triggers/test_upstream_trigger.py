@@ -16,7 +16,7 @@ import pytest
 from airflow.sdk._shared.module_loading import import_string
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.awaited import AwaitedData, AwaitedRows
+from airflow_dynamic_tables.core.refresh.sources import AwaitedData, AwaitedRows
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest

@@ -1,1 +1,1 @@
-"""The routes: a question checked, a service called, its result answered. No decisions here."""
+"""The routes: check the request, call a service, return its result."""

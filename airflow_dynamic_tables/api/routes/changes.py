@@ -1,4 +1,4 @@
-"""Changing tables: suspended, resumed, dropped; and how what is declared differs from what is deployed."""
+"""Routes that suspend, resume and drop tables, and the diff of declared and deployed tables."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from airflow_dynamic_tables.api.questions import Drop, Name, Resumption, Suspens
 from airflow_dynamic_tables.api.results import ResultRouter
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import ConflictError
-from airflow_dynamic_tables.services.changing.dropping import Dropped, drop, drop_if_exists
-from airflow_dynamic_tables.services.changing.suspending import StateChange, resume, suspend
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Difference, FieldChange
+from airflow_dynamic_tables.services.lifecycle.dropping import Dropped, drop, drop_if_exists
+from airflow_dynamic_tables.services.lifecycle.suspending import StateChange, resume, suspend
 from airflow_dynamic_tables.services.tables.owners import claimed, deployed_by, own_deployment
 
 router = ResultRouter()
 
 _OWN_TEXT = ("query", "original_query")
-"""Fields with the text of the query itself."""
+"""Fields with the text of the query."""
 
 _IN_FULL = ("resolved.query", "expanded_query")
-"""Fields with the text of the query in which views are inlined."""
+"""Fields with the text of the query after views were inlined."""
 
 _UPSTREAM = "resolved.upstream"
 """The field with the tables that the query reads."""
@@ -75,7 +75,7 @@ def diff(desk: AtDesk, table: Name) -> Difference:
 
 
 def _field(desk: Desk, change: FieldChange) -> FieldChange:
-    """One field; of the query in full only that it changed, and no table that the caller may not look at."""
+    """Return one field; a query is only reported as changed, and tables that the caller may not read are left out."""
     if change.name in _IN_FULL:
         return FieldChange(change.name, None, None)
     if change.name != _UPSTREAM:
@@ -87,7 +87,7 @@ def _field(desk: Desk, change: FieldChange) -> FieldChange:
 
 
 def _claimed(desk: Desk, known: KnownTable) -> str:
-    """The two deployments that declare a table, by their files without the folders of the server."""
+    """Return the two deployments that declare a table, by their files, without the folders of the server."""
     owner = deployed_by(known.entry.definition) if known.entry is not None else None
     if owner is None or known.definition is None:
         return f"{known.identifier} is declared by two deployments."

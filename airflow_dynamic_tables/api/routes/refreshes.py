@@ -1,4 +1,4 @@
-"""Refreshing: wishes become jobs, and jobs are looked after."""
+"""Routes that accept refresh jobs and report on them."""
 
 from __future__ import annotations
 

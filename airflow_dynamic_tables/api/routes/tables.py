@@ -1,4 +1,4 @@
-"""Looking at tables: all of them, one, its history, its versions, what it reads, and what a refresh of it would do."""
+"""Routes that read tables: list, details, history, versions, lineage, and the plan of a refresh."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_dynamic_tables.api.questions import Limit, Name, TableFilter, Time
 from airflow_dynamic_tables.api.results import ResultRouter
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.results import items
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import ConfigurationError, InvalidFieldError
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services.refresh.catching_up import with_catch_up
@@ -77,7 +77,7 @@ def tables(desk: AtDesk, asked: Annotated[TableFilter, Query()]) -> TablePage:
 
 
 def _seen(desk: Desk, glances: Sequence[TableStatus]) -> list[TableStatus]:
-    """Tables at a glance, without the parents that the caller may not look at."""
+    """Return short table records, without the parents that the caller may not read."""
     parents = sorted({parent.table for glance in glances for parent in glance.behind})
     known = [desk.known(TableIdentifier.parse(parent)) for parent in parents]
     readable = {str(table.identifier) for table in desk.readable(known)}
@@ -153,7 +153,7 @@ def lineage(desk: AtDesk, table: Name) -> TableLineage:
 
 
 def _reached(start: TableIdentifier, edges: Mapping[TableIdentifier, Iterable[TableIdentifier]]) -> set[TableIdentifier]:
-    """Everything that edges lead to; not where they start."""
+    """Return everything reachable over edges, without the starting points."""
     reached: set[TableIdentifier] = set()
     waiting = [start]
     while waiting:

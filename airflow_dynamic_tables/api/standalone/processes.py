@@ -1,4 +1,4 @@
-"""Refreshes in processes of their own: each is the command ``refresh``, with its lease, its stage and its commit."""
+"""Refreshes in subprocesses: each runs the command ``refresh``, with its own lease, stage and commit."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from airflow_dynamic_tables.api.access import Caller, Refresher
 from airflow_dynamic_tables.exceptions import DynamicTableError, TooBusyError
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.ledger.jobs import Job, JobRefresh, RefreshWish, WorkState
-from airflow_dynamic_tables.services.stages.leases import is_abandoned
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.writes.leases import is_abandoned
 
 MOST_WAITING = 100
-"""Jobs that wait for a process; more are refused."""
+"""Maximum number of jobs waiting for a process; further jobs are rejected."""
 
 _LEASE = timedelta(minutes=2)
 _RENEWED_EVERY = 30.0
-"""Seconds; four times in a lease."""
+"""Interval of renewals in seconds, four per lease."""
 
 _ABORT_SECONDS = 60.0
-"""How long a process that was told to stop may take to abort its stage."""
+"""How long a process may take to abort its stage after it was told to stop."""
 
 _LAST_WORDS = 4000
-"""Bytes of what a process said last, of which the last line is its error."""
+"""Bytes kept of the end of a process's output; its last line is the error."""
 
 _ENDS = {
     RefreshState.SUCCEEDED: WorkState.SUCCEEDED,
@@ -43,7 +43,7 @@ _ENDS = {
     RefreshState.ABORTED: WorkState.FAILED,
     RefreshState.QUARANTINED: WorkState.FAILED,
 }
-"""What a refresh that ended is to who asked for it."""
+"""Job state for each final state of a refresh."""
 
 _ENDED = "The server ended before it began; ask for it again."
 _DIED = "Its process is gone, and left no version; the next refresh settles what it left. Ask for it again."
@@ -55,12 +55,12 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Processes(Refresher):
-    """Runs jobs in processes, a bounded number at a time.
+    """Runs jobs in subprocesses, a bounded number at a time.
 
-    :param command: what ``refresh TABLE`` and its options are written behind.
-    :param environ: of the processes: where state and definitions are, so that no secret stands on a command line.
-    :param opener: opens a workspace for the threads that look after them.
-    :param patience: seconds that what runs may still take when the server ends.
+    :param command: command line prefix for ``refresh TABLE`` and its options.
+    :param environ: environment of the processes: the locations of state and definitions, so that no secret is on a command line.
+    :param opener: opens a workspace for the threads that monitor the processes.
+    :param patience: seconds that running refreshes may take when the server ends.
     """
 
     command: Sequence[str]
@@ -75,15 +75,15 @@ class Processes(Refresher):
     _over: Event = field(default_factory=Event)
 
     def __post_init__(self) -> None:
-        """Begin to wait for jobs."""
+        """Start the worker threads."""
         self._threads = ThreadPoolExecutor(self.at_once, "refresh")
         self._renewal = Thread(target=self._renew, name="jobs", daemon=True)
         self._renewal.start()
 
-    def start(self, workspace: Workspace, caller: Caller, job: Job) -> None:  # noqa: ARG002 - who has the token may do all
-        """Put a job behind those that wait; its tables are refreshed one after another.
+    def start(self, workspace: Workspace, caller: Caller, job: Job) -> None:  # noqa: ARG002 - the token grants all rights
+        """Queue a job; its tables are refreshed one after another.
 
-        :raises TooBusyError: when too many wait already, or the server is about to end.
+        :raises TooBusyError: if too many jobs are waiting already, or the server is shutting down.
         """
         with self._lock:
             if self._ending.is_set():
@@ -97,17 +97,17 @@ class Processes(Refresher):
         self._threads.submit(self._work, job.id)
 
     def look(self, workspace: Workspace, job: Job) -> None:
-        """Read from the history what became of refreshes that nobody here looks after: this server was started again."""
+        """Read the outcomes of refreshes that this server does not monitor from the history, for example after a restart."""
         with self._lock:
             if job.id in self._held:
                 return
-        is_held = job.lease_until > workspace.now()  # by another server
+        is_held = job.lease_until > workspace.now()  # handled by another server
         for refresh in job.refreshes:
             if not refresh.state.is_end and refresh.token is not None:
                 _settle(workspace, job, refresh, is_held=is_held)
 
     def close(self) -> None:
-        """End: what waits is given up, what runs may end by itself, and is then told to stop, which aborts its stage."""
+        """Shut down: give up waiting jobs, let running ones finish, then tell them to stop, which aborts their stages."""
         with self._lock:
             self._ending.set()
         waiter = Thread(target=self._threads.shutdown, name="end", daemon=True)
@@ -126,7 +126,7 @@ class Processes(Refresher):
                 process.send_signal(number)
 
     def _renew(self) -> None:
-        """Say again and again that the jobs here are not lost."""
+        """Renew the leases of the jobs of this server periodically."""
         while not self._over.wait(_RENEWED_EVERY):
             with self._lock:
                 held = set(self._held)
@@ -137,7 +137,7 @@ class Processes(Refresher):
                 log.exception("Jobs could not be renewed; the next time makes up for it.")
 
     def _work(self, job_id: str) -> None:
-        """Run a job to its end."""
+        """Run a job to completion."""
         try:
             with self.opener() as workspace:
                 job = workspace.ledger.get_job(job_id)
@@ -155,7 +155,7 @@ class Processes(Refresher):
                 self._held.discard(job_id)
 
     def _run(self, workspace: Workspace, job: Job, refresh: JobRefresh) -> tuple[WorkState, str | None]:
-        """Run one refresh to its end."""
+        """Run one refresh to completion."""
         with tempfile.TemporaryFile() as words:
             process = self._begin(job.wish, refresh, words)
             with self._lock:
@@ -168,9 +168,9 @@ class Processes(Refresher):
             return _ended(workspace, refresh, code, _last_line(words))
 
     def _begin(self, wish: RefreshWish, refresh: JobRefresh, words: IO[bytes]) -> subprocess.Popen[bytes]:
-        """A process in a session of its own: Ctrl-C in the terminal of the server is for the server alone.
+        """Start a process in its own session, so that Ctrl-C in the server's terminal reaches only the server.
 
-        It writes into a file without a name, and not into a pipe: it goes on when this server dies.
+        Its output goes to an unnamed file instead of a pipe, so that it continues if this server dies.
         """
         arguments = [*self.command, "refresh", *_options(wish, refresh), "--", str(refresh.table)]
         return subprocess.Popen(
@@ -184,14 +184,14 @@ class Processes(Refresher):
 
 
 def _given_up(is_ending: bool, has_failed: bool) -> tuple[WorkState, str] | None:
-    """What becomes of a refresh that is not begun; ``None``: it is."""
+    """Return the outcome of a refresh that is not started; ``None`` if it is to be started."""
     if has_failed:
         return WorkState.SKIPPED, _BEFORE
     return (WorkState.LOST, _ENDED) if is_ending else None
 
 
 def _options(wish: RefreshWish, refresh: JobRefresh) -> list[str]:
-    """The options of the command ``refresh``; values behind ``=``, for one may begin with a dash."""
+    """Return the options of the command ``refresh``. Values are joined with ``=``, because a value may begin with a dash."""
     return [
         f"--token={refresh.token}",
         *([f"--schedule-time={wish.schedule_time}"] if wish.schedule_time else []),
@@ -203,7 +203,7 @@ def _options(wish: RefreshWish, refresh: JobRefresh) -> list[str]:
 
 
 def _ended(workspace: Workspace, refresh: JobRefresh, code: int, last_line: str) -> tuple[WorkState, str | None]:
-    """What a process that ended has done: as the history tells; what is not there was refused, or there was nothing to do."""
+    """Return the outcome of an ended process, from the history; without a record, it was rejected or had nothing to do."""
     recorded = workspace.ledger.get_refresh(refresh.token or "")
     if recorded is not None and recorded.state is RefreshState.ABORTED:
         return WorkState.FAILED, _STOPPED
@@ -219,7 +219,7 @@ def _ended(workspace: Workspace, refresh: JobRefresh, code: int, last_line: str)
 
 
 def _settle(workspace: Workspace, job: Job, refresh: JobRefresh, *, is_held: bool) -> None:
-    """Write down what became of a refresh whose server is another one, or gone."""
+    """Record the outcome of a refresh whose server is another one, or gone."""
     recorded = workspace.ledger.get_refresh(refresh.token or "")
     if recorded is not None and recorded.state in _ENDS:
         state, error = _ended(workspace, refresh, 0, "")
@@ -233,7 +233,7 @@ def _settle(workspace: Workspace, job: Job, refresh: JobRefresh, *, is_held: boo
 
 
 def _last_line(words: IO[bytes]) -> str:
-    """The last line that a process said."""
+    """Return the last line of a process's output."""
     size = words.seek(0, 2)
     words.seek(max(0, size - _LAST_WORDS))
     lines = [line.strip() for line in words.read().decode(errors="replace").splitlines()]

@@ -1,4 +1,4 @@
-"""HTTP of the standalone server: connections that send no request are closed, so that others are answered."""
+"""HTTP protocol of the standalone server, which closes idle connections so that other clients are served."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from airflow_dynamic_tables.api.problems import problem
 
 HEADER_SECONDS = 10.0
-"""How long a connection may take to send the headers of its next request."""
+"""Maximum time until the headers of the next request have arrived."""
 
 WAITING = 200
-"""Connections without a request; a further one closes the one that has waited longest."""
+"""Maximum number of connections without a request; a further one closes the one that has been idle longest."""
 
 CONNECTIONS = 500
-"""Connections at once; each is a file, and a process may have 1024."""
+"""Maximum number of connections; each is a file descriptor, and a process may have 1024."""
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 in which nothing that a client leaves out keeps the server from answering others."""
+    """HTTP/1.1 in which an incomplete request of one client cannot block others."""
 
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Wait for the first request."""
+        """Begin the timeout of the first request."""
         super().connection_made(transport)
         self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
+        """Cancel the timeout."""
         self._stop_waiting()
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
-        """Take what has come; the wait ends with the headers, however slowly the body comes."""
+        """Process received data. The timeout ends with the headers, even if the body arrives slowly."""
         self.app = _busy if len(self.connections) > CONNECTIONS else cast(ASGIApp, self.config.loaded_app)
         before = self.cycle
         super().handle_events()
@@ -46,13 +46,13 @@ class BoundedProtocol(H11Protocol):
             self._stop_waiting()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, unless it is there already."""
+        """Begin the timeout of the next request, unless it has already arrived."""
         super().on_response_complete()
         if self.cycle.response_complete and not self.transport.is_closing():
             self._await_headers()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP by a problem document, and hang up."""
+        """Answer invalid HTTP with a problem document and close the connection."""
         answer = problem(400, "", f"{msg.rstrip('.')}; send HTTP/1.1.")
         headers = [*answer.raw_headers, (b"connection", b"close")]
         events: tuple[Any, ...] = (
@@ -60,7 +60,7 @@ class BoundedProtocol(H11Protocol):
             h11.Data(data=bytes(answer.body)),
             h11.EndOfMessage(),
         )
-        with suppress(h11.LocalProtocolError):  # an answer has begun already
+        with suppress(h11.LocalProtocolError):  # a response has already begun
             for event in events:
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()

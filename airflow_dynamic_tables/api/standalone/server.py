@@ -1,31 +1,140 @@
-"""The server: it listens, answers until it is told to end, and ends with its refreshes."""
+"""The standalone server: its token, its address, and the host names that it answers to (protection against DNS rebinding)."""
 
 from __future__ import annotations
 
 import gc
+import hmac
 import ipaddress
+import os
+import re
 import signal
 import socket
-from collections.abc import Callable, Collection, Iterator
+import stat
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import uvicorn
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from airflow_dynamic_tables.api.access import Access, Caller, GuardedTable, Right
 from airflow_dynamic_tables.api.app import make_app
 from airflow_dynamic_tables.api.desk import Gateway
-from airflow_dynamic_tables.api.standalone.hosts import KnownHosts
+from airflow_dynamic_tables.api.problems import problem
 from airflow_dynamic_tables.api.standalone.processes import Processes
 from airflow_dynamic_tables.api.standalone.protocol import BoundedProtocol
-from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.exceptions import ConfigurationError, UnauthenticatedError
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^:\[\]]+)(?::\d{1,5})?")
+
+
+class KnownHosts:
+    """Accepts only requests for a known host, on any port, because a web page can resolve its own name to the loopback address.
+
+    :param names: names besides those of loopback; an IPv6 address in brackets.
+    """
+
+    def __init__(self, app: ASGIApp, names: Collection[str] = ()) -> None:
+        self._app = app
+        self._names = {name.lower() for name in (*LOOPBACK, *names)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http" or self._is_known(Request(scope).headers.getlist("host")):
+            await self._app(scope, receive, send)
+            return
+        told = "This server does not go by the name in Host; ask it by localhost, or start it with --allow-host NAME."
+        await problem(421, scope["path"], told)(scope, receive, send)
+
+    def _is_known(self, given: list[str]) -> bool:
+        if len(given) != 1:
+            return False
+        matched = _HOST.fullmatch(given[0].lower())
+        return matched is not None and matched["name"] in self._names
+
+
+VARIABLE = "DYNAMIC_TABLES_TOKEN"
+"""The environment variable that may hold the token."""
+
+_LEAST = 20
+"""Minimum length of a token; a shorter one can be guessed."""
+
+_MOST_BYTES = 4096
+"""Maximum size of a token file."""
+
+_HOW = "make one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
+
+
+class TokenAccess(Access):
+    """A caller with the token has all rights."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+
+    @property
+    def security_schemes(self) -> Mapping[str, Mapping[str, Any]]:
+        """A bearer token."""
+        return {"token": {"type": "http", "scheme": "bearer", "description": "The token that the server was started with."}}
+
+    async def caller(self, request: Request) -> Caller:
+        """Authenticate by the token.
+
+        :raises UnauthenticatedError: if the request has no token, or a wrong one.
+        """
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not given:
+            raise UnauthenticatedError("Send the header Authorization: Bearer TOKEN, with the token of the server.")
+        if not hmac.compare_digest(given.strip().encode(), self._token):
+            raise UnauthenticatedError("That is not the token of this server.")
+        return Caller("token")
+
+    def allowed(self, caller: Caller, right: Right, tables: Collection[GuardedTable]) -> set[TableIdentifier]:  # noqa: ARG002
+        """All of the tables."""
+        return {table.identifier for table in tables}
+
+
+def read_token(file: Path | None, environ: Mapping[str, str]) -> str:
+    """Return the token from the file, or else from the environment.
+
+    :raises ConfigurationError: if there is none, if others may read it, or if it can be guessed.
+    """
+    where = str(file) if file is not None else VARIABLE
+    token = (_private_text(file) if file is not None else environ.get(VARIABLE, "")).strip()
+    if not token:
+        raise ConfigurationError(f"No token in {where}; name its file with --token-file, or set {VARIABLE}; {_HOW}.")
+    if len(token) < _LEAST or not re.fullmatch(r"[\x21-\x7e]+", token):
+        raise ConfigurationError(f"The token in {where} is no word of {_LEAST} ASCII characters or more; {_HOW}.")
+    return token
+
+
+def _private_text(file: Path) -> str:
+    """Return the text of a file that no other user may read or write.
+
+    :raises ConfigurationError: if others may.
+    """
+    try:
+        with file.open("rb") as opened:
+            status = os.fstat(opened.fileno())
+            if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO) or status.st_uid not in (os.getuid(), 0):
+                raise ConfigurationError(f"{file} may be read by others; make it yours alone: chmod 600 {file}.")
+            return opened.read(_MOST_BYTES).decode("ascii", "replace")
+    except OSError as error:
+        raise ConfigurationError(f"{file}: cannot be read ({error.strerror}); name the file of the token.") from error
+
 
 _END_SECONDS = 10
-"""How long a request may take to end when the server does."""
+"""How long requests may take to finish at shutdown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where to listen, and under which names besides those of loopback; port 0: any that is free."""
+    """Address to listen on, and the accepted host names besides those of loopback; port 0 is any free port."""
 
     host: str = "127.0.0.1"
     port: int = 8090
@@ -33,7 +142,7 @@ class ListenAddress:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can ask."""
+        """Whether only this machine can connect."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -41,10 +150,10 @@ class ListenAddress:
 
 
 def serve(gateway: Gateway, refreshes: Processes, place: ListenAddress, on_ready: Callable[[str], None]) -> None:
-    """Answer requests until SIGTERM or Ctrl-C, and return when no refresh runs any more.
+    """Serve until SIGTERM or Ctrl-C, and return when no refresh is running any more.
 
     :param on_ready: called with the address once connections are accepted.
-    :raises ConfigurationError: when nobody can listen there.
+    :raises ConfigurationError: if the address cannot be bound.
     """
     try:
         with _listening(place) as listener, _signals_left_to_the_server():
@@ -69,9 +178,9 @@ def serve(gateway: Gateway, refreshes: Processes, place: ListenAddress, on_ready
 
 
 def _settle_memory(gateway: Gateway) -> None:
-    """Read the definitions now, and keep the garbage collector from looking at them again.
+    """Load the definitions now, and exclude them from garbage collection.
 
-    A look at a thousand of them takes an eighth of a second, in the middle of some request.
+    Traversing a thousand definitions takes an eighth of a second, in the middle of a request.
     """
     gateway.declared.all()
     gc.collect()
@@ -80,9 +189,9 @@ def _settle_memory(gateway: Gateway) -> None:
 
 @contextmanager
 def _listening(place: ListenAddress) -> Iterator[socket.socket]:
-    """A socket that accepts connections.
+    """Return a listening socket.
 
-    :raises ConfigurationError: when it cannot.
+    :raises ConfigurationError: if the address cannot be bound.
     """
     try:
         ((family, _, _, _, address), *_) = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
@@ -100,7 +209,7 @@ def _address(listener: socket.socket) -> str:
 
 @contextmanager
 def _signals_left_to_the_server() -> Iterator[None]:
-    """Uvicorn sends itself the signal again by which it was told to end; it must not end this process before its refreshes."""
+    """Keep signals from ending this process before its refreshes: uvicorn re-raises the signal that it was stopped with."""
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield

@@ -1,38 +1,138 @@
-"""A catalog in a Hive metastore: dynamic tables are ordinary Hive tables to every other engine."""
+"""The Hive metastore catalog, and its functions."""
 
 from __future__ import annotations
 
-from typing import Self
+import getpass
+import json
+from dataclasses import dataclass
+from typing import Any, Self
 
-from hive_metastore.ttypes import Table
+from hive_metastore.ttypes import Function, FunctionType, ResourceType, ResourceUri, Table
 
-from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, Defaults
-from airflow_dynamic_tables.catalog.hive.databases import HiveDatabases
-from airflow_dynamic_tables.catalog.hive.functions import HiveFunctions
+from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, Defaults, function_taken, no_function
+from airflow_dynamic_tables.catalog.composite import CatalogOfParts
 from airflow_dynamic_tables.catalog.hive.partitions import HivePartitions
-from airflow_dynamic_tables.catalog.hive.session import MAX_DATABASE_NAME, MAX_NAME, Session
+from airflow_dynamic_tables.catalog.hive.session import MAX_DATABASE_NAME, MAX_NAME, HiveDatabases, Session, is_legal
 from airflow_dynamic_tables.catalog.hive.statistics import HiveStatistics
 from airflow_dynamic_tables.catalog.hive.tables import HiveTables
-from airflow_dynamic_tables.catalog.parts import CatalogOfParts
-from airflow_dynamic_tables.catalog.values import (
-    CatalogDatabase,
-    CatalogDynamicTable,
-    CatalogPartition,
-)
+from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogDynamicTable, CatalogFunction, CatalogPartition
 from airflow_dynamic_tables.clients.metastore.client import Metastore
+from airflow_dynamic_tables.clients.metastore.tables import PREFIX
 from airflow_dynamic_tables.clients.stores import EntryStore, MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
+from airflow_dynamic_tables.core.partitions import PartitionSpec
+from airflow_dynamic_tables.exceptions import AlreadyExistsError, FunctionNotFoundError, NotFoundError
+
+_OURS = PREFIX.replace(".", ":")
+"""URI prefix of the resource that holds what Hive has no field for."""
+
+
+@dataclass(frozen=True, slots=True)
+class HiveFunctions:
+    """Functions by name, in lower case."""
+
+    session: Session
+    databases: HiveDatabases
+
+    def names(self, database: str) -> list[str]:
+        """Return the names of the functions of a database, sorted."""
+        self.databases.load(database)
+        return sorted(self.session.call("get_functions", database, "*"))
+
+    def get(self, path: ObjectPath) -> CatalogFunction:
+        """Return a function."""
+        return _from_hive(self._load(path))
+
+    def exists(self, path: ObjectPath) -> bool:
+        """Return whether a function exists."""
+        try:
+            self._load(path)
+        except FunctionNotFoundError:
+            return False
+        return True
+
+    def create(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_exists: bool = False) -> None:
+        """Create a function."""
+        self.databases.load(path.database)
+        self.session.check_name("function", path.name.lower(), MAX_NAME)
+        try:
+            self.session.call("create_function", _to_hive(path, function))
+        except AlreadyExistsError as error:
+            if not ignore_if_exists:
+                raise function_taken(self.session.catalog, path) from error
+
+    def alter(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_not_exists: bool = False) -> None:
+        """Replace a function. Not atomic: the function is missing for a moment."""
+        if ignore_if_not_exists and not self.exists(path):
+            return
+        self._load(path)
+        # The metastore's own alter_function does not change the jars.
+        self.session.call("drop_function", path.database, path.name.lower())
+        self.session.call("create_function", _to_hive(path, function))
+
+    def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+        """Rename a function."""
+        if ignore_if_not_exists and not self.exists(path):
+            return
+        function = self._load(path)
+        renamed = ObjectPath(path.database, new_name)
+        self.session.check_name("function", new_name.lower(), MAX_NAME)
+        if self.exists(renamed):
+            raise function_taken(self.session.catalog, renamed)
+        function.functionName = new_name.lower()
+        self.session.call("alter_function", path.database, path.name.lower(), function)
+
+    def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
+        """Drop a function."""
+        if self.exists(path):
+            self.session.call("drop_function", path.database, path.name.lower())
+        elif not ignore_if_not_exists:
+            raise no_function(self.session.catalog, path)
+
+    def _load(self, path: ObjectPath) -> Function:
+        if not is_legal(path.database, path.name.lower()):
+            raise no_function(self.session.catalog, path)
+        try:
+            return self.session.call("get_function", path.database, path.name.lower())
+        except NotFoundError as error:
+            raise no_function(self.session.catalog, path) from error
+
+
+def _to_hive(path: ObjectPath, function: CatalogFunction) -> Function:
+    """Convert a function: a Java class with its jars in Hive's fields, everything else in a resource of this package."""
+    properties = dict(function.properties)
+    resources = [ResourceUri(ResourceType.JAR, jar) for jar in properties.pop("jars", "").split(",") if jar]
+    if properties or function.language != "java":
+        ours = json.dumps({"language": function.language, "properties": properties}, sort_keys=True)
+        resources.append(ResourceUri(ResourceType.FILE, _OURS + ours))
+    return Function(
+        functionName=path.name.lower(),
+        dbName=path.database,
+        className=function.name,
+        ownerName=getpass.getuser(),
+        ownerType=1,
+        createTime=0,
+        functionType=FunctionType.JAVA,
+        resourceUris=resources,
+    )
+
+
+def _from_hive(stored: Function) -> CatalogFunction:
+    uris = [resource.uri for resource in stored.resourceUris or ()]
+    ours: dict[str, Any] = next((json.loads(uri.removeprefix(_OURS)) for uri in uris if uri.startswith(_OURS)), {})
+    jars = ",".join(uri for uri in uris if not uri.startswith(_OURS))
+    properties = {**ours.get("properties", {}), **({"jars": jars} if jars else {})}
+    return CatalogFunction(stored.className, ours.get("language", "java"), properties)
 
 
 class HiveCatalog(CatalogOfParts):
-    """Databases, tables, views, functions, partitions and statistics of a Hive metastore (2.3 and later), a part for each.
+    """Databases, tables, views, functions, partitions and statistics of a Hive metastore (2.3 and later), one part for each.
 
-    The metastore folds names to lower case and takes letters, digits and underscores only. A name that it would change is
-    refused, and is never found.
+    The metastore folds names to lower case and accepts only letters, digits and underscores. A name that it would change is
+    rejected on creation, and is never found.
 
     :param metastore: connections to it.
-    :param warehouse: URI of the folder that new databases are placed in; by default the metastore's own.
+    :param warehouse: URI of the folder for new databases; by default the metastore's own.
     """
 
     publishes_drafts = True
@@ -57,11 +157,11 @@ class HiveCatalog(CatalogOfParts):
         return cls(entry.name, metastore, entry.folder("warehouse"), entry.default_database or DEFAULT_DATABASE)
 
     def open(self) -> None:
-        """Connect, and make sure that the default database exists."""
+        """Connect, and create the default database if it is missing."""
         self.create_database(self.default_database, CatalogDatabase(), ignore_if_exists=True)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         self.metastore.close()
 
     def stores(self) -> tuple[MetastoreStore, EntryStore]:
@@ -81,7 +181,7 @@ class HiveCatalog(CatalogOfParts):
         return self._partitions.get(path, spec)
 
     def load(self, path: ObjectPath) -> Table:
-        """A table as the metastore has it.
+        """Return a table as stored in the metastore.
 
         :raises TableNotFoundError: when it or its database is missing.
         """

@@ -1,8 +1,8 @@
-"""Tables, dynamic tables and views as a Hive metastore keeps them, and back.
+"""Conversion of tables, dynamic tables and views to and from Hive metastore tables.
 
-What Hive has a place for stands there, so that every engine reads it: columns, partition keys, location, comment, properties,
-the text of a view. The whole value stands beside it as JSON in the parameter ``dynamic-tables.value``. Where the two differ,
-somebody else has altered the table, and what Hive says is true.
+Values that Hive has a field for are stored there, so that every engine reads them: columns, partition keys, location, comment,
+properties, the text of a view. The complete value is also stored as JSON in the parameter ``dynamic-tables.value``. Where the
+two differ, another client altered the table, and Hive's fields take precedence.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from airflow_dynamic_tables.clients.metastore.tables import (
     split_parameter,
 )
 from airflow_dynamic_tables.core.identifiers import ObjectPath, quote
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import UnsupportedError
 
 STATISTICS = {"rows": "numRows", "bytes": "totalSize", "files": "numFiles"}
-"""Parameters where Hive and Spark keep the size of a table or partition."""
+"""Parameters in which Hive and Spark store the size of a table or partition."""
 
 UNKNOWN = "-1"
-"""What stands in these parameters of what nobody has counted."""
+"""Value of these parameters when the size is unknown."""
 
 _VALUE = f"{PREFIX}value"
 _TECHNICAL = {
@@ -66,10 +66,10 @@ _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`(?:[^`]|``)*`(?:\
 
 
 def to_hive(catalog: str, path: ObjectPath, table: AnyTable, location: str) -> Table:
-    """A new table as the metastore is to have it.
+    """Return a new metastore table.
 
-    :param location: where its data are when it does not say itself.
-    :raises UnsupportedError: when a Hive table cannot be like that.
+    :param location: location of the data if the table has none itself.
+    :raises UnsupportedError: when Hive does not support such a table.
     """
     new = Table(tableName=path.name, dbName=path.database, owner=getpass.getuser(), createTime=0, lastAccessTime=0, retention=0)
     new.parameters = {}
@@ -80,7 +80,7 @@ def to_hive(catalog: str, path: ObjectPath, table: AnyTable, location: str) -> T
         new.sd.bucketCols = []
         new.sd.sortCols = []
     else:
-        new.tableType = "EXTERNAL_TABLE"  # nobody but us moves or deletes its files
+        new.tableType = "EXTERNAL_TABLE"  # only this package moves or deletes its files
         new.sd = descriptor(table.format, table.location or location)
         new.parameters = {"EXTERNAL": "TRUE", **({} if table.format in STORAGES else {PROVIDER: table.format})}
     update(catalog, new, table)
@@ -88,9 +88,9 @@ def to_hive(catalog: str, path: ObjectPath, table: AnyTable, location: str) -> T
 
 
 def update(catalog: str, hive_table: Table, table: AnyTable) -> None:
-    """Change a table of the metastore into that value; what others keep in its parameters stays.
+    """Update a metastore table to a value; parameters of other clients are kept.
 
-    :raises UnsupportedError: when a Hive table cannot be like that.
+    :raises UnsupportedError: when Hive does not support such a table.
     """
     parameters = hive_table.parameters or {}
     kept = {key: value for key, value in parameters.items() if is_technical(key) and not key.startswith(_VALUE)}
@@ -118,7 +118,7 @@ def update(catalog: str, hive_table: Table, table: AnyTable) -> None:
 
 
 def adopted(catalog: str, path: ObjectPath, hive_table: Table, table: CatalogDynamicTable) -> None:
-    """Make a dynamic table of a table of the metastore, with the rows it has.
+    """Convert a metastore table to a dynamic table, keeping its rows.
 
     :raises UnsupportedError: when its files cannot be replaced by files that Spark writes for a Hive table.
     """
@@ -137,7 +137,7 @@ def adopted(catalog: str, path: ObjectPath, hive_table: Table, table: CatalogDyn
     if reasons := [reason for reason, stands in obstacles.items() if stands]:
         raise UnsupportedError(f"{path} in catalog {catalog} cannot be adopted: {reasons[0]}.")
 
-    # Spark would look for the files of a table of its own where they were.
+    # Spark would look for the files of one of its own tables at the old location.
     of_spark = (PROVIDER, "spark.sql.partitionProvider")
     hive_table.parameters = {key: value for key, value in parameters.items() if key not in of_spark}
     hive_table.parameters["EXTERNAL"] = "TRUE"
@@ -149,7 +149,7 @@ def adopted(catalog: str, path: ObjectPath, hive_table: Table, table: CatalogDyn
 
 
 def from_hive(catalog: str, hive_table: Table) -> AnyTable:
-    """The value that a table of the metastore is."""
+    """Return the value of a metastore table."""
     parameters = hive_table.parameters or {}
     properties = {key: value for key, value in parameters.items() if not is_technical(key)}
     comment = parameters.get("comment")
@@ -183,12 +183,12 @@ def from_hive(catalog: str, hive_table: Table) -> AnyTable:
 
 
 def is_technical(key: str) -> bool:
-    """Whether a parameter is Hive's, Spark's or this package's own, and no property of the user."""
+    """Return whether a parameter belongs to Hive, Spark or this package, not to the user."""
     return key in _TECHNICAL or key.startswith(_TECHNICAL_PREFIXES)
 
 
 def statistics_of(parameters: Mapping[str, str]) -> TableStatistics:
-    """Size of a table or partition, from the parameters where Hive and Spark keep it."""
+    """Return the size of a table or partition from the parameters in which Hive and Spark store it."""
     known = {field: int(parameters[name]) for field, name in STATISTICS.items() if parameters.get(name, UNKNOWN) != UNKNOWN}
     return TableStatistics(**known)
 
@@ -204,7 +204,7 @@ def set_statistics(parameters: dict[str, str], statistics: TableStatistics) -> N
 
 def _update_storage(hive_table: Table, table: CatalogTable | CatalogDynamicTable) -> None:
     if SNAPSHOT in hive_table.parameters and isinstance(table, CatalogDynamicTable):
-        return  # columns and location are now the commits' affair; what the caller read may be older than the last one
+        return  # commits own columns and location; those that the caller read may be outdated
     location = table.location or hive_table.sd.location
     if format_of(hive_table) != table.format:
         columns = hive_table.sd.cols
@@ -213,7 +213,7 @@ def _update_storage(hive_table: Table, table: CatalogTable | CatalogDynamicTable
         hive_table.parameters.pop(PROVIDER, None)
         if table.format not in STORAGES:
             hive_table.parameters[PROVIDER] = table.format
-    if isinstance(table, CatalogTable):  # every reader needs its options; those of a dynamic table are its refreshes' own
+    if isinstance(table, CatalogTable):  # readers need its options; options of a dynamic table are for its refreshes only
         hive_table.sd.serdeInfo.parameters = {"serialization.format": "1", **table.options}
     if PROVIDER in hive_table.parameters and location:
         hive_table.sd.serdeInfo.parameters["path"] = location
@@ -235,7 +235,7 @@ def _view(
 
 
 def _columns(hive_table: Table, stored: CatalogTable | CatalogDynamicTable) -> tuple[Column, ...]:
-    """The stored columns, in their own order, as long as the metastore's are the same."""
+    """Return the stored columns, in their own order, as long as they equal the metastore's."""
     expected = Table(parameters={}, sd=StorageDescriptor())
     set_columns(expected, stored.columns, stored.partition_keys)
     same = expected.sd.cols == (hive_table.sd.cols or []) and expected.partitionKeys == (hive_table.partitionKeys or [])
@@ -243,7 +243,7 @@ def _columns(hive_table: Table, stored: CatalogTable | CatalogDynamicTable) -> t
 
 
 def _location(hive_table: Table, stored: str | None) -> str | None:
-    """The location as it was given; ``None`` while it is the one that the catalog chose."""
+    """Return the location as declared; ``None`` while it is the one that the catalog chose."""
     place = location_of(hive_table)
     return stored if stored is None or (place and file_uri(stored) == place) else place
 
@@ -254,7 +254,7 @@ def _foreign_options(hive_table: Table) -> dict[str, str]:
 
 
 def _for_spark(catalog: str, query: str) -> str:
-    """The text of a view without the name of this catalog, which no other engine knows."""
+    """Return the text of a view without the name of this catalog, which is unknown to other engines."""
     prefix = f"{quote(catalog)}."
 
     def without(match: re.Match[str]) -> str:

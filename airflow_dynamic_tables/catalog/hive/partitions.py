@@ -1,4 +1,4 @@
-"""The partitions of a Hive metastore."""
+"""Partitions of a Hive metastore."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from dataclasses import dataclass
 
 from hive_metastore.ttypes import AddPartitionsRequest, Partition, Table
 
-from airflow_dynamic_tables.catalog.delta import entries as delta
-from airflow_dynamic_tables.catalog.errors import no_partition, partition_taken
+from airflow_dynamic_tables.catalog import delta_entries as delta
+from airflow_dynamic_tables.catalog.base import full_spec, no_partition, one_partition, partition_keys, partition_taken
 from airflow_dynamic_tables.catalog.hive.encoding import STATISTICS, UNKNOWN, is_technical, set_statistics, statistics_of
 from airflow_dynamic_tables.catalog.hive.session import KEEP_STATISTICS, Session
 from airflow_dynamic_tables.catalog.hive.tables import HiveTables
-from airflow_dynamic_tables.catalog.specs import full_spec, one_partition, partition_keys
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogPartition
 from airflow_dynamic_tables.clients.metastore.tables import file_uri
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.data_files import partition_name, partition_of
-from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
+from airflow_dynamic_tables.core.partitions import PartitionSpec
+from airflow_dynamic_tables.core.schema import partition_name, partition_of
 from airflow_dynamic_tables.exceptions import (
     AlreadyExistsError,
     InvalidPartitionError,
@@ -27,18 +26,18 @@ from airflow_dynamic_tables.exceptions import (
 )
 
 BATCH = 1_000
-"""Partitions asked for in one call: a metastore answers with all of them in memory."""
+"""Partitions per call, because a metastore builds the entire response in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class HivePartitions:
-    """Partitions of the tables."""
+    """Partitions of tables."""
 
     session: Session
     tables: HiveTables
 
     def specs(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[dict[str, str]]:
-        """Specs of the partitions that agree with ``spec``, in order of their values; one call."""
+        """Return the specs of the partitions that match ``spec``, ordered by their values; in one call."""
         wanted = spec or {}
         table = self.tables.load(path)
         known = self.tables.as_stored(path, table)
@@ -46,11 +45,11 @@ class HivePartitions:
         if delta.is_delta(known):
             return [dict(partition.spec) for partition in delta.partitions_of(known, keys, wanted)]
         specs = (dict(zip(keys, partition_of(name).values(), strict=True)) for name in self._names(table, keys, wanted))
-        # The metastore compares by pattern, and takes for the same what is only alike.
+        # The metastore matches by pattern, so the result may contain other partitions.
         return sorted((one for one in specs if wanted.items() <= one.items()), key=lambda one: tuple(one.values()))
 
     def find(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
-        """The partitions that agree with ``spec``, in order of their values; a call for every thousand."""
+        """Return the partitions that match ``spec``, ordered by their values; one call per thousand."""
         table = self.tables.load(path)
         known = self.tables.as_stored(path, table)
         keys = partition_keys(self.session.catalog, path, known, spec or {})
@@ -60,17 +59,17 @@ class HivePartitions:
         return sorted(partitions, key=lambda partition: tuple(partition.spec.values()))
 
     def get(self, path: ObjectPath, spec: PartitionSpec) -> CatalogPartition:
-        """One partition."""
+        """Return a partition."""
         try:
             table, partition, keys = self._load_one(path, spec)
-        except PartitionNotFoundError:  # maybe because it is one of a Delta table
+        except PartitionNotFoundError:  # it may be a partition of a Delta table
             return one_partition(self.session.catalog, path, spec, self.find)
         return _from_hive(table, partition, keys)
 
     def create(self, path: ObjectPath, partitions: Sequence[CatalogPartition], *, ignore_if_exists: bool = False) -> None:
-        """Make partitions: all of them or, on an error, none.
+        """Create all partitions or, on an error, none.
 
-        :raises InvalidPartitionError: also for an empty value, which Hive cannot tell from null.
+        :raises InvalidPartitionError: also for an empty value, which Hive cannot distinguish from null.
         """
         stored = self.tables.load(path)
         table = self.tables.value(stored)
@@ -106,7 +105,7 @@ class HivePartitions:
                 raise
 
     def drop(self, path: ObjectPath, spec: PartitionSpec, *, ignore_if_not_exists: bool = False) -> None:
-        """Drop a partition; the data files stay."""
+        """Drop a partition; the data files are kept."""
         try:
             _, stored, _ = self._load_one(path, spec)
             self.session.call("drop_partition", path.database, path.name, stored.values, False)
@@ -115,7 +114,7 @@ class HivePartitions:
                 raise no_partition(self.session.catalog, path, spec) from error
 
     def load(self, table: Table, spec: PartitionSpec | None = None) -> list[Partition]:
-        """The partitions of a table that agree with ``spec``, as the metastore has them."""
+        """Return the partitions of a table that match ``spec``, as stored in the metastore."""
         keys = [field.name for field in table.partitionKeys]
         wanted = {key.lower(): value for key, value in (spec or {}).items()}
         names = self._names(table, keys, wanted)
@@ -126,14 +125,14 @@ class HivePartitions:
         return [one for one in partitions if wanted.items() <= dict(zip(keys, one.values, strict=True)).items()]
 
     def _names(self, table: Table, keys: Sequence[str], spec: PartitionSpec) -> list[str]:
-        """Hive's names of the partitions that agree with ``spec``, or with one that looks alike."""
+        """Return Hive's names of the partitions that match ``spec``, and possibly of others, because Hive matches by pattern."""
         values = [spec.get(key, "") for key in keys]
         if not any(values):
             return list(self.session.call("get_partition_names", table.dbName, table.tableName, -1))
         return list(self.session.call("get_partition_names_ps", table.dbName, table.tableName, values, -1))
 
     def _load_one(self, path: ObjectPath, spec: PartitionSpec) -> tuple[Table, Partition, tuple[str, ...]]:
-        """A table, one of its partitions and the keys of both.
+        """Return a table, one of its partitions, and the partition keys.
 
         :raises PartitionNotFoundError: for every problem.
         """
@@ -149,7 +148,7 @@ class HivePartitions:
         return table, partition, tuple(values)
 
     def _first_taken(self, path: ObjectPath, table: AnyTable, new: Mapping[tuple[str, ...], Partition]) -> dict[str, str]:
-        """The first of some new partitions that is there already."""
+        """Return the first of some new partitions that already exists."""
         keys = partition_keys(self.session.catalog, path, table, {})
         names = [partition_name(keys, values) for values in new]
         taken = self.session.call("get_partitions_by_names", path.database, path.name, names)
@@ -158,18 +157,18 @@ class HivePartitions:
 
 
 def _new(table: Table, partition: CatalogPartition, values: Sequence[str]) -> Partition:
-    """A new partition as the metastore is to have it: stored as its table is."""
+    """Return a new metastore partition with the storage settings of its table."""
     new = Partition(list(values), table.dbName, table.tableName, createTime=0, lastAccessTime=0, sd=copy(table.sd))
     new.sd.location = None
     new.parameters = {}
     _update(new, partition)
-    # Or the metastore would look into the folder, where nothing is yet, and from then on say that there are no files.
+    # Otherwise the metastore would list the folder, which is still empty, and record that there are no files.
     new.parameters = dict.fromkeys(STATISTICS.values(), UNKNOWN) | new.parameters
     return new
 
 
 def _update(stored: Partition, partition: CatalogPartition) -> None:
-    """Change a partition of the metastore into that value; what others keep in its parameters stays."""
+    """Update a metastore partition to a value; parameters of other clients are kept."""
     kept = {key: value for key, value in (stored.parameters or {}).items() if is_technical(key)}
     comment = {"comment": partition.comment} if partition.comment is not None else {}
     kept.pop("comment", None)
@@ -180,7 +179,7 @@ def _update(stored: Partition, partition: CatalogPartition) -> None:
 
 
 def _from_hive(table: Table, stored: Partition, keys: Sequence[str]) -> CatalogPartition:
-    """The value that a partition of the metastore is; its location only when it is not the usual folder."""
+    """Return the value of a metastore partition; its location only if it is not the default folder."""
     parameters = stored.parameters or {}
     usual = f"{file_uri(table.sd.location)}/{partition_name(keys, stored.values)}" if table.sd.location else None
     place = file_uri(stored.sd.location) if stored.sd.location else None

@@ -1,7 +1,9 @@
-"""Calls to a Hive metastore on behalf of one catalog: which names are legal, and how its errors become this package's."""
+"""Calls to a Hive metastore on behalf of one catalog: legal names, error conversion, databases."""
 
 from __future__ import annotations
 
+import getpass
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +12,7 @@ from typing import Any
 
 from hive_metastore.ttypes import (
     AlreadyExistsException,
+    Database,
     EnvironmentContext,
     InvalidInputException,
     InvalidObjectException,
@@ -20,43 +23,53 @@ from hive_metastore.ttypes import (
     UnknownTableException,
 )
 
+from airflow_dynamic_tables.catalog.base import database_taken, no_database, not_empty
+from airflow_dynamic_tables.catalog.values import CatalogDatabase
 from airflow_dynamic_tables.clients.metastore.client import Metastore
-from airflow_dynamic_tables.exceptions import AlreadyExistsError, CatalogError, NotEmptyError, NotFoundError, UnsupportedError
+from airflow_dynamic_tables.clients.metastore.tables import PREFIX
+from airflow_dynamic_tables.exceptions import (
+    AlreadyExistsError,
+    CatalogError,
+    DatabaseNotFoundError,
+    NotEmptyError,
+    NotFoundError,
+    UnsupportedError,
+)
 
 MAX_DATABASE_NAME = 128
-"""Characters that the metastore's own database has for the name of a database."""
+"""Maximum length of the name of a database in the metastore's own database."""
 
 MAX_NAME = 256
-"""Characters that it has for the name of a table or function."""
+"""Maximum length of the name of a table or function."""
 
 KEEP_STATISTICS = EnvironmentContext({"DO_NOT_UPDATE_STATS": "true"})
-"""Or the metastore would list every folder that an alteration names."""
+"""Without it, the metastore lists every folder that an alteration refers to."""
 
 _LEGAL = re.compile(r"[a-z0-9_]+", re.ASCII)
 
 _ERRORS_BY_WORDS = {"is not empty": NotEmptyError, "already exists": AlreadyExistsError}
-"""What the metastore says of some errors that it has no type for, in every version from 2.3 on; the text is all there is."""
+"""Messages of errors without a Thrift type, the same in every version from 2.3 on."""
 
 
 def is_legal(*names: str) -> bool:
-    """Whether the metastore would keep these names as they are: it folds them to lower case and takes few characters."""
+    """Return whether the metastore keeps these names unchanged: it folds them to lower case and accepts few characters."""
     return all(map(_LEGAL.fullmatch, names))
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A metastore, and the name of the catalog that its errors are told of."""
+    """A metastore, and the name of the catalog for error messages."""
 
     catalog: str
     metastore: Metastore
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """One Thrift call, e.g. ``call("get_table", "sales", "revenue")``.
+        """Make one Thrift call, e.g. ``call("get_table", "sales", "revenue")``.
 
-        :raises NotFoundError: when the metastore does not have what is named.
-        :raises AlreadyExistsError: when it has it already.
-        :raises NotEmptyError: when a database is to be dropped and holds something.
-        :raises CatalogError: when it refuses otherwise.
+        :raises NotFoundError: when the named object does not exist.
+        :raises AlreadyExistsError: when it already exists.
+        :raises NotEmptyError: when a database to be dropped is not empty.
+        :raises CatalogError: when the metastore refuses for another reason.
         :raises CatalogUnavailableError: when it cannot be reached.
         """
         with self.errors():
@@ -64,7 +77,7 @@ class Session:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Here, and nowhere else, what the metastore complains of becomes an error of ours."""
+        """Convert the metastore's errors to those of this package."""
         try:
             yield
         except (NoSuchObjectException, UnknownDBException, UnknownTableException) as error:
@@ -77,9 +90,9 @@ class Session:
             raise kind(f"Catalog {self.catalog}: {message}") from error
 
     def check_name(self, what: str, name: str, longest: int) -> None:
-        """Refuse the name of something new.
+        """Check the name of a new object.
 
-        :param longest: characters that it may have.
+        :param longest: its maximum length.
         :raises UnsupportedError: when the metastore would change the name or cannot hold it.
         """
         if not is_legal(name) or len(name) > longest:
@@ -87,3 +100,72 @@ class Session:
                 f"Catalog {self.catalog} is a Hive metastore, where the name of a {what} has at most {longest} lower-case "
                 f"letters, digits and underscores; choose another name than {name!r}."
             )
+
+
+_COMMENT = f"{PREFIX}comment"
+
+
+@dataclass(frozen=True, slots=True)
+class HiveDatabases:
+    """Databases; ``warehouse`` is the folder for new ones, ``None`` for the metastore's own."""
+
+    session: Session
+    warehouse: str | None
+
+    def names(self) -> list[str]:
+        """Return the names of all databases, sorted."""
+        return sorted(self.session.call("get_all_databases"))
+
+    def get(self, database: str) -> CatalogDatabase:
+        """Return a database."""
+        stored = self.load(database)
+        parameters = dict(stored.parameters or {})
+        comment = parameters.pop(_COMMENT, None)
+        return CatalogDatabase(stored.description or None if comment is None else json.loads(comment), parameters)
+
+    def create(self, database: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> None:
+        """Create a database."""
+        self.session.check_name("database", database, MAX_DATABASE_NAME)
+        place = None if self.warehouse is None or database == "default" else f"{self.warehouse}/{database}.db"
+        created = Database(database, value.comment, place, dict(value.properties), ownerName=getpass.getuser())
+        try:
+            self.session.call("create_database", created)
+        except AlreadyExistsError as error:
+            if not ignore_if_exists:
+                raise database_taken(self.session.catalog, database) from error
+
+    def alter(self, database: str, value: CatalogDatabase, *, ignore_if_not_exists: bool = False) -> None:
+        """Replace comment and properties."""
+        try:
+            stored = self.load(database)
+        except DatabaseNotFoundError:
+            if ignore_if_not_exists:
+                return
+            raise
+        # Hive 2 and 3 never change the description of a database.
+        comment = {} if (stored.description or None) == value.comment else {_COMMENT: json.dumps(value.comment)}
+        stored.parameters = {**value.properties, **comment}
+        self.session.call("alter_database", database, stored)
+
+    def drop(self, database: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:
+        """Drop a database."""
+        try:
+            self.load(database)  # a missing database would be reported as a NullPointerException
+            self.session.call("drop_database", database, False, cascade)
+        except NotEmptyError as error:
+            raise not_empty(self.session.catalog, database) from error
+        except DatabaseNotFoundError:
+            if not ignore_if_not_exists:
+                raise
+
+    def load(self, database: str) -> Database:
+        """Return a database as stored in the metastore.
+
+        :raises DatabaseNotFoundError: when it is missing.
+        """
+        if not is_legal(database):
+            raise no_database(self.session.catalog, database)
+        try:
+            return self.session.call("get_database", database)
+        except NotFoundError as error:
+            raise no_database(self.session.catalog, database) from error

@@ -1,4 +1,4 @@
-"""The tables, dynamic tables and views of a Hive metastore."""
+"""Tables, dynamic tables and views of a Hive metastore."""
 
 from __future__ import annotations
 
@@ -8,41 +8,40 @@ from uuid import uuid4
 
 from hive_metastore.ttypes import Table
 
-from airflow_dynamic_tables.catalog.delta import entries as delta
-from airflow_dynamic_tables.catalog.errors import no_database, no_table, no_version, other_kind, table_taken
-from airflow_dynamic_tables.catalog.hive.databases import HiveDatabases
+from airflow_dynamic_tables.catalog import delta_entries as delta
+from airflow_dynamic_tables.catalog.base import no_database, no_table, no_version, other_kind, table_taken
 from airflow_dynamic_tables.catalog.hive.encoding import adopted, from_hive, to_hive, update
-from airflow_dynamic_tables.catalog.hive.session import KEEP_STATISTICS, MAX_NAME, Session, is_legal
+from airflow_dynamic_tables.catalog.hive.session import KEEP_STATISTICS, MAX_NAME, HiveDatabases, Session, is_legal
 from airflow_dynamic_tables.catalog.values import ONE_OFF, AnyTable, CatalogDynamicTable, CatalogView
 from airflow_dynamic_tables.clients.metastore.tables import KIND, REVISION, format_of, location_of
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import AlreadyExistsError, ConflictError, NotFoundError, TableNotFoundError
 
 _ATTEMPTS = 20
-"""How often a table is read, changed and written before its writers are taken to be too many."""
+"""Attempts to read, change and write a table before the call fails because of concurrent writers."""
 
 _TOGETHER = 300
-"""How many tables one call asks for: a table with its parameters takes some ten kilobytes."""
+"""Tables per call: a table with its parameters takes some ten kilobytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class HiveTables:
-    """Tables, dynamic tables and views; every change of one is a compare-and-swap."""
+    """Tables, dynamic tables and views; every change is a compare-and-swap."""
 
     session: Session
     databases: HiveDatabases
 
     def names(self, database: str) -> list[str]:
-        """Names of tables, dynamic tables and views, sorted."""
+        """Return the names of tables, dynamic tables and views, sorted."""
         return self._names(database, "get_all_tables", database)
 
     def dynamic_names(self, database: str) -> list[str]:
-        """Names of the dynamic tables, sorted."""
+        """Return the names of the dynamic tables, sorted."""
         kind = f'hive_filter_field_params__{KIND} = "dynamic_table"'
         return self._names(database, "get_table_names_by_filter", database, kind, -1)
 
     def dynamic(self, database: str) -> dict[str, CatalogDynamicTable]:
-        """The dynamic tables, hundreds in one call."""
+        """Return the dynamic tables, hundreds per call."""
         names = self.dynamic_names(database)
         asked = (names[start : start + _TOGETHER] for start in range(0, len(names), _TOGETHER))
         stored = [table for some in asked for table in self.session.call("get_table_objects_by_name", database, some)]
@@ -50,15 +49,15 @@ class HiveTables:
         return {name: table for name, table in tables.items() if isinstance(table, CatalogDynamicTable)}
 
     def view_names(self, database: str) -> list[str]:
-        """Names of the views, sorted."""
+        """Return the names of the views, sorted."""
         return self._names(database, "get_tables_by_type", database, "*", "VIRTUAL_VIEW")
 
     def get(self, path: ObjectPath, version: str | None = None) -> AnyTable:
-        """One table; the metastore has the current version only."""
+        """Return a table; the metastore has only the current version."""
         return self.as_stored(path, self.load(path), version)
 
     def as_stored(self, path: ObjectPath, stored: Table, version: str | None = None) -> AnyTable:
-        """What :meth:`get` gives of what :meth:`load` gave."""
+        """Return the result of :meth:`get` for a table that :meth:`load` returned."""
         table = self.value(stored)
         if delta.is_delta(table):
             known = delta.as_stored(replace(table, location=location_of(stored)), version)
@@ -70,11 +69,11 @@ class HiveTables:
         return table
 
     def value(self, stored: Table) -> AnyTable:
-        """The value that a table of the metastore is."""
+        """Return the value of a metastore table."""
         return from_hive(self.session.catalog, stored)
 
     def location(self, path: ObjectPath, table_format: str) -> str | None:
-        """Where a table of ours of some format lies; ``None`` when there is none of that name and format."""
+        """Return the location of a table of this package; ``None`` when there is none of that name and format."""
         try:
             stored = self.load(path)
         except TableNotFoundError:
@@ -86,7 +85,7 @@ class HiveTables:
         return location.rstrip("/") if location is not None else None
 
     def exists(self, path: ObjectPath) -> bool:
-        """Whether there is a table, dynamic table or view of that name."""
+        """Return whether a table, dynamic table or view exists."""
         try:
             self.load(path)
         except TableNotFoundError:
@@ -94,10 +93,10 @@ class HiveTables:
         return True
 
     def create(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
-        """Make a table, dynamic table or view.
+        """Create a table, dynamic table or view.
 
-        The folder of a dynamic table has a name that no other folder has: a table that is renamed keeps its folder, and the
-        next one of the old name must not share it; neither must a table of that name in another metastore.
+        The folder of a dynamic table has a unique name: a renamed table keeps its folder, which must not be shared by the next
+        table of the old name, nor by a table of that name in another metastore.
 
         :raises UnsupportedError: when a Hive table cannot have that name, those types or those properties.
         """
@@ -114,9 +113,9 @@ class HiveTables:
                 raise table_taken(self.session.catalog, path) from error
 
     def change(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
-        """Replace the metadata by what is made of them.
+        """Replace the metadata.
 
-        Columns and location of a dynamic table that has a version are its commits' affair and stay as they are.
+        Columns and location of a dynamic table that has a version are owned by its commits and are not changed.
         """
         seen: list[AnyTable] = []
 
@@ -132,14 +131,14 @@ class HiveTables:
         return seen[-1]
 
     def adopt(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
-        """Make a dynamic table of a table that something else made; whether it was none yet."""
+        """Convert a table to a dynamic table; return whether it was not one before."""
         if isinstance(self.get(path), CatalogDynamicTable):
             return False
         self.change_stored(path, lambda stored: adopted(self.session.catalog, path, stored, table))
         return True
 
     def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
-        """Change the name."""
+        """Rename a table."""
         if ignore_if_not_exists and not self.exists(path):
             return
         stored = self.load(path)
@@ -154,7 +153,7 @@ class HiveTables:
             raise table_taken(self.session.catalog, renamed) from error
 
     def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
-        """Drop a table, dynamic table or view; the data files stay."""
+        """Drop a table, dynamic table or view; the data files are kept."""
         try:
             if not is_legal(path.database, path.name):
                 raise no_table(self.session.catalog, path)
@@ -164,7 +163,7 @@ class HiveTables:
                 raise no_table(self.session.catalog, path) from error
 
     def load(self, path: ObjectPath) -> Table:
-        """A table as the metastore has it.
+        """Return a table as stored in the metastore.
 
         :raises TableNotFoundError: when it or its database is missing.
         """
@@ -176,9 +175,9 @@ class HiveTables:
             raise no_table(self.session.catalog, path) from error
 
     def change_stored(self, path: ObjectPath, change: Callable[[Table], None]) -> None:
-        """Read a table, change it and write it, again if somebody else of us wrote meanwhile.
+        """Read, change and write a table; retry after a concurrent write of this package.
 
-        :raises ConflictError: when that goes on for ever.
+        :raises ConflictError: when every attempt conflicts.
         """
         for attempt in range(_ATTEMPTS):
             stored = self.load(path)
@@ -189,7 +188,7 @@ class HiveTables:
                     stored.parameters[REVISION] = uuid4().hex
                     with self.session.errors():
                         self.session.metastore.alter_table(stored, REVISION, revision)
-                else:  # nobody of us has written this one yet
+                else:  # not written by this package before
                     self.session.call("alter_table_with_environment_context", path.database, path.name, stored, KEEP_STATISTICS)
                 return
             except ConflictError:
@@ -201,5 +200,5 @@ class HiveTables:
             raise no_database(self.session.catalog, database)
         names = sorted(self.session.call(method, *arguments))
         if not names:
-            self.databases.load(database)  # a missing one has no tables, says the metastore
+            self.databases.load(database)  # the metastore returns no tables for a missing database
         return names

@@ -1,1 +1,1 @@
-"""Iceberg catalogs of others: REST servers, Hive metastores, Glue, databases."""
+"""External Iceberg catalogs: REST servers, Hive metastores, Glue, SQL databases."""

@@ -1,18 +1,16 @@
-"""An Iceberg catalog of others: its Iceberg tables, and dynamic tables that are ordinary Iceberg tables to every other engine."""
+"""External Iceberg catalog; its dynamic tables are ordinary Iceberg tables to other engines."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Self
 
-from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, Defaults
-from airflow_dynamic_tables.catalog.iceberg.databases import IcebergDatabases
+from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, Defaults, partition_keys
+from airflow_dynamic_tables.catalog.composite import CatalogOfTables
+from airflow_dynamic_tables.catalog.iceberg.encoding import server_of
 from airflow_dynamic_tables.catalog.iceberg.metadata import column_statistics_of, partitions_of, statistics_of
-from airflow_dynamic_tables.catalog.iceberg.properties import server_of
-from airflow_dynamic_tables.catalog.iceberg.session import Session
+from airflow_dynamic_tables.catalog.iceberg.session import IcebergDatabases, Session
 from airflow_dynamic_tables.catalog.iceberg.tables import IcebergTables
-from airflow_dynamic_tables.catalog.parts import CatalogOfTables
-from airflow_dynamic_tables.catalog.specs import partition_keys
 from airflow_dynamic_tables.catalog.values import (
     CatalogDatabase,
     CatalogDynamicTable,
@@ -23,13 +21,14 @@ from airflow_dynamic_tables.catalog.values import (
 from airflow_dynamic_tables.clients.iceberg.servers import Server
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
+from airflow_dynamic_tables.core.partitions import PartitionSpec
 
 
 class IcebergCatalog(CatalogOfTables):
     """Namespaces and Iceberg tables of a REST catalog, a Hive metastore, Glue or a database.
 
-    Partitions and statistics are those of the tables' own metadata and cannot be changed here; views and functions are not kept.
+    Partitions and statistics come from the tables' own metadata and cannot be changed here; views and functions are
+    unsupported.
 
     :param server: how to reach it.
     """
@@ -51,11 +50,11 @@ class IcebergCatalog(CatalogOfTables):
         return cls(entry.name, server_of(entry), entry.default_database or DEFAULT_DATABASE)
 
     def open(self) -> None:
-        """Connect, and make sure that the default database exists."""
+        """Connect, and create the default database if it is missing."""
         self._databases.create(self.default_database, CatalogDatabase(), ignore_if_exists=True)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         self._session.close()
 
     def stores(self) -> tuple[IcebergStore]:

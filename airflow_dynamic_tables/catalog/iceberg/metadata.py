@@ -1,4 +1,4 @@
-"""What the metadata of an Iceberg table knows better than its entry in a catalog: columns, partitions, statistics."""
+"""Reads from Iceberg metadata what overrides a catalog entry: columns, partitions, statistics."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from airflow_dynamic_tables.catalog.values import (
     ColumnStatistics,
     TableStatistics,
 )
-from airflow_dynamic_tables.clients.iceberg.content import data_files, has_delete_files, key_columns, partition
-from airflow_dynamic_tables.clients.iceberg.types import columns_of
-from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.clients.iceberg.revisions import data_files, has_delete_files, key_columns, partition
+from airflow_dynamic_tables.clients.iceberg.schemas import columns_of
+from airflow_dynamic_tables.core.partitions import NULL_PARTITION
+from airflow_dynamic_tables.core.schema import Column
 
 
 def as_stored(entry: AnyTable | None, physical: Table, version: str | None) -> AnyTable | None:
-    """The entry with what the physical table knows better, as of a version; ``None`` when there is no such version.
+    """Return the entry updated from the physical table, as of a version; ``None`` when there is no such version.
 
-    :raises UnsupportedError: when a column has a type that Spark does not have.
+    :raises UnsupportedError: when a column has a type that Spark does not support.
     """
     as_of = _columns_as_of(physical, version)
     if as_of is None:
         return None
     columns, snapshot = as_of
     if isinstance(entry, CatalogDynamicTable):
-        # Until a full refresh makes the table anew, it is partitioned as it was, whatever its definition says now.
+        # Until a full refresh recreates the table, its partitioning is unchanged, whatever its definition states.
         keys = tuple(key_columns(physical.spec(), physical.schema()).values()) if columns else entry.partition_keys
         return replace(entry, columns=columns, partition_keys=keys, location=physical.location(), snapshot=snapshot)
     if isinstance(entry, CatalogTable):
@@ -47,9 +47,9 @@ def as_stored(entry: AnyTable | None, physical: Table, version: str | None) -> A
 
 
 def table_of(physical: Table) -> CatalogTable:
-    """A table that only Iceberg knows.
+    """Return a table that only Iceberg knows.
 
-    :raises UnsupportedError: when a column has a type that Spark does not have.
+    :raises UnsupportedError: when a column has a type that Spark does not support.
     """
     return CatalogTable(
         columns_of(physical.schema()),
@@ -61,7 +61,7 @@ def table_of(physical: Table) -> CatalogTable:
 
 
 def _columns_as_of(table: Table, version: str | None) -> tuple[tuple[Column, ...], str | None] | None:
-    """Columns and snapshot of a version, by default the current one; ``None`` when there is no such version."""
+    """Return columns and snapshot of a version, by default the current one; ``None`` when there is no such version."""
     snapshots = {str(snapshot.snapshot_id): snapshot for snapshot in table.snapshots()}
     if version is None:
         current = table.current_snapshot()
@@ -73,7 +73,7 @@ def _columns_as_of(table: Table, version: str | None) -> tuple[tuple[Column, ...
 
 
 def partitions_of(table: Table, keys: tuple[str, ...], wanted: Mapping[str, str]) -> list[CatalogPartition]:
-    """The partitions that hold files and agree with ``wanted``, in order of their values."""
+    """Return the partitions that contain files and match ``wanted``, ordered by their values."""
     schema = table.schema()
     uncounted = has_delete_files(table)
     columns = {number: key_columns(spec, schema) for number, spec in table.specs().items()}
@@ -91,7 +91,7 @@ def partitions_of(table: Table, keys: tuple[str, ...], wanted: Mapping[str, str]
 
 
 def statistics_of(table: Table) -> TableStatistics:
-    """Size of the current version; rows are unknown when delete files take some away."""
+    """Return the size of the current version; the number of rows is unknown when there are delete files."""
     return _size([file for file, _ in data_files(table)], uncounted=has_delete_files(table))
 
 
@@ -101,9 +101,9 @@ def _size(files: list[DataFile], *, uncounted: bool) -> TableStatistics:
 
 
 def column_statistics_of(table: Table) -> dict[str, ColumnStatistics]:
-    """Nulls, minimum and maximum of every column that each file has them of, as its footer gave them at the commit.
+    """Return nulls, minimum and maximum of the columns for which every file has them in the metadata of the commit.
 
-    Iceberg cuts long text, so that minimum and maximum of such columns are bounds and need not occur themselves.
+    Iceberg truncates long strings, so that minimum and maximum of such columns are bounds and may not be actual values.
     """
     files = [file for file, _ in data_files(table)]
     if not files or has_delete_files(table):
@@ -115,7 +115,7 @@ def column_statistics_of(table: Table) -> dict[str, ColumnStatistics]:
 
 def _column(field: NestedField, files: list[DataFile]) -> ColumnStatistics:
     nulls = [(file.null_value_counts or {}).get(field.field_id) for file in files]
-    # A file with nothing but nulls has no bounds and needs none.
+    # A file with only nulls has no bounds and needs none.
     bounded = [file for file, count in zip(files, nulls, strict=True) if count != file.record_count]
     return ColumnStatistics(
         nulls=None if None in nulls else sum(count or 0 for count in nulls),
@@ -125,7 +125,7 @@ def _column(field: NestedField, files: list[DataFile]) -> ColumnStatistics:
 
 
 def _text(field: NestedField, choose: Any, bounds: Iterator[Mapping[int, bytes] | None]) -> str | None:
-    """The smallest or largest bound as text; ``None`` when a file has none."""
+    """Return the smallest or largest bound as a string; ``None`` when a file has none."""
     encoded = [(bound or {}).get(field.field_id) for bound in bounds]
     if not encoded or None in encoded or not isinstance(field.field_type, PrimitiveType):
         return None

@@ -1,24 +1,26 @@
-"""An Iceberg catalog on behalf of one catalog of ours: which names are legal there, and what its errors become."""
+"""Session with an external Iceberg catalog: legal names, error conversion, databases."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchNamespaceError
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NamespaceNotEmptyError, NoSuchNamespaceError, NoSuchTableError
 
-from airflow_dynamic_tables.catalog.errors import no_database
+from airflow_dynamic_tables.catalog.base import database_taken, no_database, not_empty
+from airflow_dynamic_tables.catalog.values import CatalogDatabase
 from airflow_dynamic_tables.clients.iceberg.servers import Server
-from airflow_dynamic_tables.exceptions import UnsupportedError
+from airflow_dynamic_tables.exceptions import DatabaseNotFoundError, UnsupportedError
 
 _FOLDED = re.compile(r"[a-z0-9_]{1,128}", re.ASCII)
 _NOT_IN_PATHS = re.compile(r"[/\x00-\x1f\x7f]")
 
 
 class Session:
-    """Connects when it is first needed."""
+    """Connects on first use."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -26,7 +28,7 @@ class Session:
 
     @property
     def catalog(self) -> str:
-        """The name that errors are told of."""
+        """The catalog name for error messages."""
         return self.server.name
 
     @property
@@ -40,14 +42,14 @@ class Session:
         return self._tables
 
     def close(self) -> None:
-        """Let go of connections; idempotent."""
+        """Close connections; idempotent."""
         if self._tables is not None:
             self._tables.close()
             self._tables = None
 
     @contextmanager
     def asking(self, database: str) -> Iterator[Catalog]:
-        """Around everything that asks for a database or something in it.
+        """Context for every request about a database or its content.
 
         :raises DatabaseNotFoundError: when there is no such database.
         :raises CatalogUnavailableError: when the catalog cannot be reached.
@@ -61,13 +63,13 @@ class Session:
             raise no_database(self.catalog, database) from error
 
     def is_legal(self, *names: str) -> bool:
-        """Whether the catalog would keep these names as they are."""
+        """Return whether the catalog keeps these names unchanged."""
         return all(self._why_not(name) is None for name in names)
 
     def check_name(self, what: str, name: str) -> None:
-        """Refuse the name of something new.
+        """Check the name of a new object.
 
-        :raises UnsupportedError: when the catalog would change the name, cannot hold it, or takes it for several.
+        :raises UnsupportedError: when the catalog would change the name, cannot hold it, or would split it into several names.
         """
         if why := self._why_not(name):
             raise UnsupportedError(
@@ -81,3 +83,103 @@ class Session:
         if self.server.traits.folds_names and not _FOLDED.fullmatch(name):
             return "has at most 128 lower-case letters, digits and underscores"
         return "has no slashes and control characters" if not name or _NOT_IN_PATHS.search(name) else None
+
+
+_OWN_COMMENT = "dynamic-tables.comment"
+"""Property for the comment of an altered database in a metastore, because Hive never changes its own field."""
+
+_TECHNICAL = {"location", "exists", "owner-type", "ownerType"}
+"""Properties of a namespace that the catalog sets itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergDatabases:
+    """Namespaces; nested ones are neither listed nor found."""
+
+    session: Session
+
+    def names(self) -> list[str]:
+        """Return the names of all databases, sorted."""
+        with self.session.server.errors():
+            listed = self.session.tables.list_namespaces()
+        return sorted(names[0] for names in listed if len(names) == 1 and self.session.is_legal(names[0]))
+
+    def get(self, database: str) -> CatalogDatabase:
+        """Return a database."""
+        properties = self._properties(database)
+        comment = properties.pop(self._comment, None)
+        comment = properties.pop(_OWN_COMMENT, comment)
+        return CatalogDatabase(comment or None, {key: text for key, text in properties.items() if key not in _TECHNICAL})
+
+    def exists(self, database: str) -> bool:
+        """Return whether a database exists."""
+        try:
+            self._properties(database)
+        except DatabaseNotFoundError:
+            return False
+        return True
+
+    def create(self, database: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> None:
+        """Create a namespace."""
+        self.session.check_name("database", database)
+        comment = {self._comment: value.comment} if value.comment is not None else {}
+        try:
+            with self.session.asking(database) as tables:
+                if tables.namespace_exists((database,)):
+                    raise NamespaceAlreadyExistsError(database)
+                tables.create_namespace((database,), {**value.properties, **comment})
+        except NamespaceAlreadyExistsError as error:
+            if not ignore_if_exists:
+                raise database_taken(self.session.catalog, database) from error
+
+    def alter(self, database: str, value: CatalogDatabase, *, ignore_if_not_exists: bool = False) -> None:
+        """Replace comment and properties."""
+        try:
+            before = self._properties(database)
+        except DatabaseNotFoundError:
+            if ignore_if_not_exists:
+                return
+            raise
+        after = dict(value.properties)
+        if value.comment is not None:
+            after[_OWN_COMMENT if self._keeps_comment else self._comment] = value.comment
+        elif self._keeps_comment:
+            after[_OWN_COMMENT] = ""
+        stay = _TECHNICAL | ({self._comment} if self._keeps_comment else set())
+        with self.session.asking(database) as tables:
+            tables.update_namespace_properties((database,), before.keys() - after.keys() - stay, after)
+
+    def drop(self, database: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:
+        """Drop a namespace and, with ``cascade``, its tables; their files are kept."""
+        try:
+            with self.session.asking(database) as tables:
+                tables.load_namespace_properties((database,))
+                names = tables.list_tables((database,))
+                if names and not cascade:
+                    raise not_empty(self.session.catalog, database)
+                for name in names:
+                    self._drop_table(name)
+                tables.drop_namespace((database,))
+        except NamespaceNotEmptyError as error:
+            raise not_empty(self.session.catalog, database) from error
+        except DatabaseNotFoundError:
+            if not ignore_if_not_exists:
+                raise
+
+    def _drop_table(self, name: tuple[str, ...]) -> None:
+        try:
+            self.session.tables.drop_table(name)
+        except NoSuchTableError:
+            return  # dropped concurrently
+
+    def _properties(self, database: str) -> dict[str, str]:
+        with self.session.asking(database) as tables:
+            return {key: str(text) for key, text in tables.load_namespace_properties((database,)).items()}
+
+    @property
+    def _comment(self) -> str:
+        return self.session.server.traits.comment
+
+    @property
+    def _keeps_comment(self) -> bool:
+        return self.session.server.traits.keeps_comments

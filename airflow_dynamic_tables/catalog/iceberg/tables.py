@@ -1,4 +1,4 @@
-"""The tables and dynamic tables of an Iceberg catalog."""
+"""Tables and dynamic tables of an external Iceberg catalog."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from airflow_dynamic_tables.catalog.errors import no_table, no_version, other_kind, table_taken
+from airflow_dynamic_tables.catalog.base import no_table, no_version, other_kind, table_taken
 from airflow_dynamic_tables.catalog.iceberg.encoding import (
     adopted,
     check_kept,
@@ -32,10 +32,8 @@ from airflow_dynamic_tables.catalog.iceberg.encoding import (
 from airflow_dynamic_tables.catalog.iceberg.session import Session
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable
 from airflow_dynamic_tables.clients.iceberg import revisions
-from airflow_dynamic_tables.clients.iceberg.damage import damage_named
-from airflow_dynamic_tables.clients.iceberg.keys import key_fields
-from airflow_dynamic_tables.clients.iceberg.placing import NEW_TABLE, new_location
-from airflow_dynamic_tables.clients.iceberg.types import schema_of
+from airflow_dynamic_tables.clients.iceberg.catalog import NEW_TABLE, damage_named, new_location
+from airflow_dynamic_tables.clients.iceberg.schemas import key_fields, schema_of
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import (
@@ -47,7 +45,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 
 _ATTEMPTS = 20
-"""How often a table is read, changed and written before its writers are taken to be too many."""
+"""Attempts to read, change and write a table before the call fails because of concurrent writers."""
 
 
 _T = TypeVar("_T")
@@ -55,32 +53,32 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class IcebergTables:
-    """Tables and dynamic tables; every change of what we keep of one is a compare-and-swap."""
+    """Tables and dynamic tables; every change of their properties is a compare-and-swap."""
 
     session: Session
 
     def names(self, database: str) -> list[str]:
-        """Names of tables and dynamic tables, sorted."""
+        """Return the names of tables and dynamic tables, sorted."""
         with self.session.asking(database) as tables:
-            tables.load_namespace_properties((database,))  # a missing one has no tables, say some
+            tables.load_namespace_properties((database,))  # some catalogs return no tables for a missing database
             return sorted(name[-1] for name in tables.list_tables((database,)))
 
     def dynamic_names(self, database: str) -> list[str]:
-        """Names of the dynamic tables, sorted."""
+        """Return the names of the dynamic tables, sorted."""
         return [*self.dynamic(database)]
 
     def dynamic(self, database: str) -> dict[str, CatalogDynamicTable]:
-        """The dynamic tables; every table is looked at, for no Iceberg catalog can be asked for them."""
+        """Return the dynamic tables; every table is loaded, because no Iceberg catalog can filter them."""
         values = {name: from_iceberg(table) for name, table in self._all(database) if is_dynamic(table.metadata)}
         return {name: value for name, value in values.items() if isinstance(value, CatalogDynamicTable)}
 
     def _all(self, database: str) -> Iterator[tuple[str, Table]]:
         for name in self.names(database):
-            with suppress(TableNotFoundError):  # dropped just now
+            with suppress(TableNotFoundError):  # dropped concurrently
                 yield name, self.load(ObjectPath(database, name))
 
     def get(self, path: ObjectPath, version: str | None = None) -> AnyTable:
-        """One table, as of a version."""
+        """Return a table as of a version."""
         physical = self.load(path)
         try:
             value = from_iceberg(physical, version)
@@ -91,7 +89,7 @@ class IcebergTables:
         return value
 
     def exists(self, path: ObjectPath) -> bool:
-        """Whether there is a table of that name."""
+        """Return whether a table exists."""
         try:
             self.load(path)
         except TableNotFoundError:
@@ -99,7 +97,7 @@ class IcebergTables:
         return True
 
     def create(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
-        """Make an Iceberg table; that of a dynamic table has no columns and no version before the first commit."""
+        """Create an Iceberg table; that of a dynamic table has no columns and no version before the first commit."""
         value = check_kind(self.session.catalog, path, table)
         self.session.check_name("table", path.name)
         is_table = isinstance(value, CatalogTable)
@@ -126,14 +124,14 @@ class IcebergTables:
                 raise table_taken(self.session.catalog, path) from error
 
     def _settle(self, path: ObjectPath, made: Table, *, is_table: bool) -> None:
-        """Make sure that a new table can be changed later.
+        """Ensure that a new table can be changed later.
 
-        :raises UnsupportedError: when the catalog does not keep what that takes; then there is no such table.
+        :raises UnsupportedError: when the catalog does not preserve the required properties; then the table is removed.
         """
         try:
             check_kept(self.session.catalog, made.metadata)
             if not is_table:
-                # Not needed before the first change; but then it might be in the way of a refresh.
+                # Only the first change needs it, but adding it then could conflict with a refresh.
                 with suppress(CommitFailedException, CommitStateUnknownException):
                     revisions.anchor(made)
         except UnsupportedError:
@@ -141,7 +139,7 @@ class IcebergTables:
             raise
 
     def change(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
-        """Replace what we keep of a table by what is made of it; columns and rows are its commits' affair."""
+        """Replace the metadata of this package; columns and rows are owned by commits."""
 
         def attempt(physical: Table) -> AnyTable:
             before = from_iceberg(physical)
@@ -157,7 +155,7 @@ class IcebergTables:
         return self._swapped(path, attempt)
 
     def adopt(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
-        """Make a dynamic table of a table that something else made; whether it was none yet."""
+        """Convert a table to a dynamic table; return whether it was not one before."""
 
         def attempt(physical: Table) -> bool:
             if is_dynamic(physical.metadata):
@@ -168,11 +166,11 @@ class IcebergTables:
         physical = self.load(path)
         if is_dynamic(physical.metadata):
             return False
-        adopted(self.session.catalog, path, physical, table)  # what cannot be adopted gets no tag either
+        adopted(self.session.catalog, path, physical, table)  # fails before the tag is created
         return self._swapped(path, attempt)
 
     def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
-        """Change the name; the files stay where they are."""
+        """Rename a table; the files are not moved."""
         if ignore_if_not_exists and not self.exists(path):
             return
         self.load(path)
@@ -191,7 +189,7 @@ class IcebergTables:
             raise no_table(self.session.catalog, path) from error
 
     def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
-        """Drop a table, also one whose metadata is gone; the files stay."""
+        """Drop a table, even if its metadata is missing; the files are kept."""
         try:
             with self.session.asking(path.database) as tables:
                 if not self.session.is_legal(path.name):
@@ -202,9 +200,9 @@ class IcebergTables:
                 raise no_table(self.session.catalog, path) from error
 
     def load(self, path: ObjectPath) -> Table:
-        """A table as the Iceberg catalog has it.
+        """Return a table as stored in the Iceberg catalog.
 
-        :raises CatalogError: when it is no Iceberg table, or its metadata cannot be read.
+        :raises CatalogError: when it is not an Iceberg table, or its metadata cannot be read.
         :raises TableNotFoundError: when it or its database is missing.
         """
         if not self.session.is_legal(path.database, path.name):
@@ -218,13 +216,13 @@ class IcebergTables:
             raise no_table(self.session.catalog, path) from error
 
     def store(self) -> IcebergStore:
-        """Where the tables lie, for their format."""
+        """The store of the tables, for their format."""
         return IcebergStore(self.session.catalog, self.session.tables, self.session.server.errors)
 
     def _swapped(self, path: ObjectPath, attempt: Callable[[Table], _T]) -> _T:
-        """Read a table and change it, again if somebody else wrote meanwhile.
+        """Read and change a table; retry after a concurrent write.
 
-        :raises ConflictError: when that goes on for ever.
+        :raises ConflictError: when every attempt conflicts.
         """
 
         def once() -> _T:

@@ -1,1 +1,1 @@
-"""Catalogs in a SQL database; their physical tables are Iceberg."""
+"""Catalogs in a SQL database, whose physical tables are Iceberg tables."""

@@ -1,8 +1,9 @@
-"""A catalog in a SQL database; the physical tables are Iceberg, through PyIceberg's SqlCatalog on the same database."""
+"""The ``sql`` catalog, and its databases and functions."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from shutil import rmtree
 from tempfile import gettempdir
@@ -11,29 +12,163 @@ from uuid import uuid4
 from weakref import finalize
 
 from pyiceberg.catalog.sql import SqlCatalog as IcebergCatalog
+from sqlalchemy import delete, select, update
 
-from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, Defaults, absolute_uri
-from airflow_dynamic_tables.catalog.parts import CatalogOfParts
-from airflow_dynamic_tables.catalog.sql.databases import SqlDatabases
-from airflow_dynamic_tables.catalog.sql.functions import SqlFunctions
-from airflow_dynamic_tables.catalog.sql.partitions import SqlPartitions
+from airflow_dynamic_tables.catalog.base import (
+    DEFAULT_DATABASE,
+    CatalogEntry,
+    Defaults,
+    absolute_uri,
+    database_taken,
+    function_taken,
+    no_database,
+    no_function,
+    not_empty,
+)
+from airflow_dynamic_tables.catalog.composite import CatalogOfParts
+from airflow_dynamic_tables.catalog.sql.partitions import SqlPartitions, SqlStatistics
 from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables
-from airflow_dynamic_tables.catalog.sql.rows import Store
-from airflow_dynamic_tables.catalog.sql.statistics import SqlStatistics
+from airflow_dynamic_tables.catalog.sql.rows import DETAILS, FUNCTIONS, NAMESPACES, TABLES, Store
 from airflow_dynamic_tables.catalog.sql.tables import SqlTables
-from airflow_dynamic_tables.catalog.values import CatalogDatabase
+from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction
 from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.clients.database.tables import databases
 from airflow_dynamic_tables.clients.stores import EntryStore, FolderStore, IcebergStore
-from airflow_dynamic_tables.core.identifiers import folder_name
+from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
+
+
+@dataclass(frozen=True, slots=True)
+class SqlDatabases:
+    """Databases as rows; renaming or dropping one also applies to its content."""
+
+    store: Store
+
+    def names(self) -> list[str]:
+        """Return the names of all databases, sorted."""
+        with self.store.transaction() as rows:
+            return sorted(rows.connection.scalars(select(databases.c.name).where(databases.c.catalog == rows.catalog)))
+
+    def get(self, database: str) -> CatalogDatabase:
+        """Return a database."""
+        with self.store.transaction() as rows:
+            return rows.get_database(database)
+
+    def create(self, database: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> None:
+        """Insert a row."""
+        with self.store.transaction() as rows:
+            is_new = rows.insert(databases, {"name": database, "value": asdict(value)})
+            if not is_new and not ignore_if_exists:
+                raise database_taken(rows.catalog, database)
+
+    def alter(self, database: str, value: CatalogDatabase, *, ignore_if_not_exists: bool = False) -> None:
+        """Replace the value."""
+        with self.store.transaction() as rows:
+            change = update(databases).where(*rows.of_database(database)).values(value=asdict(value))
+            if rows.connection.execute(change).rowcount == 0 and not ignore_if_not_exists:
+                raise no_database(rows.catalog, database)
+
+    def rename(self, database: str, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+        """Rename a database in all rows; the files of its tables are not moved."""
+        with self.store.transaction() as rows:
+            if not rows.lock_database(database):
+                if ignore_if_not_exists:
+                    return
+                raise no_database(rows.catalog, database)
+            value = asdict(rows.get_database(database))
+            if not rows.insert(databases, {"name": new_name, "value": value}):
+                raise database_taken(rows.catalog, new_name)
+
+            for register in (*TABLES, *DETAILS, FUNCTIONS, NAMESPACES):
+                move = update(register.table).where(*rows.within(register, database)).values({register.database: new_name})
+                rows.connection.execute(move)
+            rows.connection.execute(delete(databases).where(*rows.of_database(database)))
+
+    def drop(self, database: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:
+        """Delete a database and, with ``cascade``, everything in it."""
+        with self.store.transaction() as rows:
+            if not rows.lock_database(database):
+                if ignore_if_not_exists:
+                    return
+                raise no_database(rows.catalog, database)
+            dropped = sum([rows.delete(register, database) for register in (*TABLES, FUNCTIONS)])
+            if dropped and not cascade:
+                raise not_empty(rows.catalog, database)  # rolls back
+
+            for register in (*DETAILS, NAMESPACES):
+                rows.delete(register, database)
+            rows.connection.execute(delete(databases).where(*rows.of_database(database)))
+
+
+@dataclass(frozen=True, slots=True)
+class SqlFunctions:
+    """Functions as rows, by name in lower case."""
+
+    store: Store
+
+    def names(self, database: str) -> list[str]:
+        """Return the names of the functions of a database, sorted."""
+        with self.store.transaction() as rows:
+            rows.get_database(database)
+            return sorted(rows.connection.scalars(select(FUNCTIONS.table.c.name).where(*rows.within(FUNCTIONS, database))))
+
+    def get(self, path: ObjectPath) -> CatalogFunction:
+        """Return a function."""
+        with self.store.transaction() as rows:
+            value = rows.connection.scalar(select(FUNCTIONS.table.c.value).where(*rows.at(FUNCTIONS, _folded(path))))
+            if value is None:
+                raise no_function(rows.catalog, path)
+            return CatalogFunction(**value)
+
+    def create(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_exists: bool = False) -> None:
+        """Insert a row."""
+        with self.store.transaction() as rows:
+            if not rows.lock_database(path.database):
+                raise no_database(rows.catalog, path.database)
+            row = {"database": path.database, "name": _folded(path).name, "value": asdict(function)}
+            if not rows.insert(FUNCTIONS.table, row) and not ignore_if_exists:
+                raise function_taken(rows.catalog, path)
+
+    def alter(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_not_exists: bool = False) -> None:
+        """Replace the value."""
+        with self.store.transaction() as rows:
+            change = update(FUNCTIONS.table).where(*rows.at(FUNCTIONS, _folded(path))).values(value=asdict(function))
+            if rows.connection.execute(change).rowcount == 0 and not ignore_if_not_exists:
+                raise no_function(rows.catalog, path)
+
+    def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+        """Rename a function."""
+        renamed = _folded(ObjectPath(path.database, new_name))
+        with self.store.transaction() as rows:
+            rows.lock_database(path.database)
+            if not rows.exists(FUNCTIONS, _folded(path)):
+                if ignore_if_not_exists:
+                    return
+                raise no_function(rows.catalog, path)
+            if rows.exists(FUNCTIONS, renamed):
+                raise function_taken(rows.catalog, renamed)
+            change = update(FUNCTIONS.table).where(*rows.at(FUNCTIONS, _folded(path))).values(name=renamed.name)
+            rows.connection.execute(change)
+
+    def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
+        """Delete the row."""
+        with self.store.transaction() as rows:
+            dropped = rows.delete(FUNCTIONS, path.database, _folded(path).name)
+            if not dropped and not ignore_if_not_exists:
+                raise no_function(rows.catalog, path)
+
+
+def _folded(path: ObjectPath) -> ObjectPath:
+    """Return the path in lower case: names of functions are case-insensitive."""
+    return ObjectPath(path.database, path.name.lower())
 
 
 class SqlCatalog(CatalogOfParts):
-    """Databases, tables, dynamic tables, views and functions in ``dt_`` tables; each subject is a part of its own.
+    """Databases, tables, dynamic tables, views and functions in ``dt_`` tables, one part for each subject.
 
-    A table that somebody else made through PyIceberg in the same catalog is listed and read too. Partitions and statistics
-    of Iceberg tables are those of their own metadata and cannot be changed here, others are kept as rows.
+    A table that another client created through PyIceberg in the same catalog is listed and read too. Partitions and statistics
+    of Iceberg tables come from their own metadata and cannot be changed here; those of other tables are stored as rows.
 
-    :param warehouse: URI of the folder new Iceberg tables are placed in.
+    :param warehouse: URI of the folder for new Iceberg tables.
     """
 
     publishes_drafts = True
@@ -54,7 +189,7 @@ class SqlCatalog(CatalogOfParts):
 
     @classmethod
     def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:
-        """See :meth:`ReadableCatalog.from_entry`; without parameters it is in the embedded database."""
+        """See :meth:`ReadableCatalog.from_entry`; without parameters it uses the embedded database."""
         url = _absolute_url(entry.params.get("url", defaults.database_url), entry.base)
         database = Database(url, private_files=defaults.private_files)
         warehouse = entry.folder("warehouse") or absolute_uri(f"{defaults.warehouse}/{folder_name(entry.name)}", entry.base)
@@ -62,7 +197,7 @@ class SqlCatalog(CatalogOfParts):
 
     @property
     def warehouse(self) -> str:
-        """URI of the folder new Iceberg tables are placed in."""
+        """URI of the folder for new Iceberg tables."""
         return self._physical.warehouse
 
     @property
@@ -71,12 +206,12 @@ class SqlCatalog(CatalogOfParts):
         return self._physical.iceberg
 
     def open(self) -> None:
-        """Connect, and make sure that the default database and PyIceberg's own tables exist."""
+        """Connect, and create the default database and PyIceberg's own tables if they are missing."""
         self._databases.create(self.default_database, CatalogDatabase(), ignore_if_exists=True)
         self._physical.open()
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         self._physical.close()
         self._database.close()
 
@@ -93,14 +228,15 @@ class SqlCatalog(CatalogOfParts):
         return self._physical.reading_many()
 
     def rename_database(self, database: str, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.rename_database`; the files of its tables stay where they are."""
+        """See :meth:`ReadableWritableCatalog.rename_database`; the files of its tables are not moved."""
         self._databases.rename(database, new_name, ignore_if_not_exists=ignore_if_not_exists)
 
 
 class MemoryCatalog(SqlCatalog):
     """A ``sql`` catalog in an SQLite database in memory, for tests and dry runs.
 
-    It lives as long as this object. The metadata of its Iceberg tables is in a temporary folder, and no rows are written there.
+    It exists as long as this object. The metadata of its Iceberg tables is in a temporary folder, and no rows are written
+    there.
     """
 
     def __init__(self, name: str, default_database: str = DEFAULT_DATABASE) -> None:
@@ -114,7 +250,7 @@ class MemoryCatalog(SqlCatalog):
         return cls(entry.name, entry.default_database or DEFAULT_DATABASE)
 
     def close(self) -> None:
-        """Do nothing: a closed database in memory is gone."""
+        """Do nothing: closing would delete the in-memory database."""
 
     def stores(self) -> tuple[()]:  # type: ignore[override]  # a place less is what is meant
         """See :meth:`ReadableCatalog.stores`: no table can be refreshed here."""
@@ -122,7 +258,7 @@ class MemoryCatalog(SqlCatalog):
 
 
 def _absolute_url(url: str, base: Path) -> str:
-    """The URL of a database; the file of an SQLite database starts from ``base``."""
+    """Return the URL of a database; the file of an SQLite database is resolved against ``base``."""
     scheme, separator, path = url.partition(":///")
     is_file = scheme.startswith("sqlite") and path not in ("", ":memory:")
     return f"{scheme}{separator}{(base / path).resolve()}" if is_file else url

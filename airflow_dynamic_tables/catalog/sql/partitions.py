@@ -1,31 +1,29 @@
-"""The partitions of the ``sql`` catalog: those of an Iceberg table's own metadata, or rows."""
+"""Partitions and statistics of the ``sql`` catalog, from Iceberg metadata or rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from airflow_dynamic_tables.catalog.delta import entries as delta
-from airflow_dynamic_tables.catalog.errors import no_partition, partition_taken
-from airflow_dynamic_tables.catalog.iceberg.metadata import partitions_of
-from airflow_dynamic_tables.catalog.specs import full_spec, one_partition, partition_keys
-from airflow_dynamic_tables.catalog.sql.details import Details
-from airflow_dynamic_tables.catalog.sql.tables import SqlTables, described
-from airflow_dynamic_tables.catalog.values import CatalogPartition
+from airflow_dynamic_tables.catalog import delta_entries as delta
+from airflow_dynamic_tables.catalog.base import full_spec, no_partition, one_partition, partition_keys, partition_taken
+from airflow_dynamic_tables.catalog.iceberg.metadata import column_statistics_of, partitions_of, statistics_of
+from airflow_dynamic_tables.catalog.sql.tables import Details, SqlTables, described
+from airflow_dynamic_tables.catalog.values import CatalogPartition, ColumnStatistics, TableStatistics
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
+from airflow_dynamic_tables.core.partitions import PartitionSpec
 from airflow_dynamic_tables.exceptions import InvalidPartitionError, TableNotFoundError
 
 
 @dataclass(frozen=True, slots=True)
 class SqlPartitions:
-    """Partitions of the tables; those of Iceberg tables cannot be changed here."""
+    """Partitions of tables; those of Iceberg tables cannot be changed here."""
 
     tables: SqlTables
 
     def find(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
-        """The partitions that agree with ``spec``, in order of their values."""
+        """Return the partitions that match ``spec``, ordered by their values."""
         wanted = spec or {}
         entry, physical = self.tables.load(path)
         keys = partition_keys(self.tables.store.catalog, path, self.tables.as_stored(path, entry, physical), wanted)
@@ -37,17 +35,17 @@ class SqlPartitions:
             return [partition for partition in Details(rows, path).partitions() if wanted.items() <= partition.spec.items()]
 
     def get(self, path: ObjectPath, spec: PartitionSpec) -> CatalogPartition:
-        """One partition."""
+        """Return a partition."""
         return one_partition(self.tables.store.catalog, path, spec, self.find)
 
     def create(self, path: ObjectPath, partitions: Sequence[CatalogPartition], *, ignore_if_exists: bool = False) -> None:
-        """Insert rows: all of them or, on an error, none."""
+        """Insert all rows or, on an error, none."""
         with self.tables.store.transaction() as rows:
             table, details = described(rows, path, "partitions")
             in_order = [replace(partition, spec=full_spec(rows.catalog, path, table, partition.spec)) for partition in partitions]
             taken = details.add_partitions(in_order)
             if taken and not ignore_if_exists:
-                raise partition_taken(rows.catalog, path, taken[0].spec)  # which rolls back
+                raise partition_taken(rows.catalog, path, taken[0].spec)  # rolls back
 
     def alter(self, path: ObjectPath, partition: CatalogPartition, *, ignore_if_not_exists: bool = False) -> None:
         """Replace the row."""
@@ -65,7 +63,7 @@ class SqlPartitions:
     def _changed(
         self, path: ObjectPath, spec: PartitionSpec, ignore_if_not_exists: bool
     ) -> Iterator[tuple[Details, CatalogPartition | None]]:
-        """A transaction around a partition as it is; ``None`` when it is missing and that is ignored."""
+        """Transaction that yields the current partition; ``None`` when it is missing and that is ignored."""
         with self.tables.store.transaction() as rows:
             details = Details(rows, path)
             try:
@@ -76,3 +74,50 @@ class SqlPartitions:
             if current is None and not ignore_if_not_exists:
                 raise no_partition(rows.catalog, path, spec)
             yield details, current
+
+
+@dataclass(frozen=True, slots=True)
+class SqlStatistics:
+    """Statistics of tables, partitions and columns; those of Iceberg tables cannot be changed here."""
+
+    tables: SqlTables
+    partitions: SqlPartitions
+
+    def of_table(self, path: ObjectPath, spec: PartitionSpec | None = None) -> TableStatistics:
+        """Return the size of a table or of one of its partitions."""
+        entry, physical = self.tables.load(path)
+        if spec is not None:
+            return self.partitions.get(path, spec).statistics
+        if physical is not None:
+            return statistics_of(physical)
+        if delta.is_delta(entry):
+            return delta.statistics_of(entry)
+        with self.tables.store.transaction() as rows:
+            table, _ = Details(rows, path).statistics()
+            return table
+
+    def of_columns(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
+        """Return statistics by column name."""
+        _, physical = self.tables.load(path)
+        if physical is not None:
+            return column_statistics_of(physical)
+        with self.tables.store.transaction() as rows:
+            _, columns = Details(rows, path).statistics()
+            return columns
+
+    def alter_table(self, path: ObjectPath, statistics: TableStatistics, spec: PartitionSpec | None = None) -> None:
+        """Replace the size of a table or of one of its partitions."""
+        with self.tables.store.transaction() as rows:
+            _, details = described(rows, path, "statistics")
+            if spec is None:
+                _, columns = details.statistics()
+                details.write_statistics(statistics, columns)
+        if spec is not None:
+            self.partitions.alter(path, replace(self.partitions.get(path, spec), statistics=statistics))
+
+    def alter_columns(self, path: ObjectPath, statistics: Mapping[str, ColumnStatistics]) -> None:
+        """Replace the statistics of all columns."""
+        with self.tables.store.transaction() as rows:
+            _, details = described(rows, path, "statistics")
+            table, _ = details.statistics()
+            details.write_statistics(table, statistics)

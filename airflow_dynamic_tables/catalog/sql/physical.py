@@ -1,4 +1,4 @@
-"""The physical tables of the ``sql`` catalog: PyIceberg's catalog on the same database."""
+"""Physical tables of the ``sql`` catalog: PyIceberg's catalog in the same database."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from airflow_dynamic_tables.catalog.sql.rows import PHYSICAL
 from airflow_dynamic_tables.clients.database.engine import Database
-from airflow_dynamic_tables.clients.iceberg.catalog import LeanCatalog
-from airflow_dynamic_tables.clients.iceberg.damage import damage_named
+from airflow_dynamic_tables.clients.iceberg.catalog import LeanCatalog, damage_named
 from airflow_dynamic_tables.clients.object_stores import as_os_errors, is_object_store
 from airflow_dynamic_tables.clients.sql_servers import reason
 from airflow_dynamic_tables.clients.stores import FolderStore, IcebergStore
@@ -29,9 +28,9 @@ _LONGEST_NAME = 100
 
 
 class PhysicalTables:
-    """Iceberg tables by path; PyIceberg's catalog is opened when it is first needed.
+    """Iceberg tables by path; PyIceberg's catalog is opened on first use.
 
-    :param warehouse: URI of the folder new Iceberg tables are placed in.
+    :param warehouse: URI of the folder for new Iceberg tables.
     """
 
     def __init__(self, name: str, database: Database, warehouse: str) -> None:
@@ -49,7 +48,7 @@ class PhysicalTables:
         return self._iceberg or self.open()
 
     def open(self) -> LeanCatalog:
-        """Make sure that PyIceberg's own tables exist; idempotent.
+        """Create PyIceberg's own tables if they are missing; idempotent.
 
         :raises CatalogUnavailableError: when the database cannot be reached.
         """
@@ -58,17 +57,17 @@ class PhysicalTables:
         return self._iceberg
 
     def close(self) -> None:
-        """Forget PyIceberg's catalog; its connections are the database's."""
+        """Discard PyIceberg's catalog; its connections belong to the database engine."""
         self._iceberg = None
 
     def stores(self) -> tuple[IcebergStore, FolderStore]:
-        """Where tables can lie by their names: in PyIceberg's catalog, and as plain folders beside."""
+        """Return the stores: PyIceberg's catalog, and plain folders."""
         iceberg = IcebergStore(self._name, self.iceberg, self._driver_errors, self._metadata_in)
         return iceberg, FolderStore(self._name, self.warehouse)
 
     @contextmanager
     def reading_many(self) -> Iterator[None]:
-        """Around reads of many tables, the metadata of which is looked up in one query."""
+        """Context for reading many tables, whose metadata locations are loaded in one query."""
         names = ("catalog_name", "table_namespace", "table_name", "metadata_location", "previous_metadata_location")
         columns = (PHYSICAL.table.c[name] for name in names)
         query = select(*columns).where(PHYSICAL.table.c.catalog_name == self._name)
@@ -79,12 +78,12 @@ class PhysicalTables:
             yield
 
     def new_location(self, path: ObjectPath) -> str:
-        """A folder that no table ever had, with a name that every reader spells alike: some decode ``%``, and some do not."""
+        """Return a unique folder name without characters that need encoding, because readers differ in decoding ``%``."""
         database, name = (_ODD.sub("_", part)[:_LONGEST_NAME] for part in (path.database, path.name))
         return f"{self.warehouse.rstrip('/')}/{database}/{name}-{uuid4().hex}"
 
     def load(self, path: ObjectPath) -> Table | None:
-        """One table; ``None`` when Iceberg has none of that name.
+        """Return a table; ``None`` when Iceberg has none of that name.
 
         :raises CatalogError: when its metadata cannot be read.
         """
@@ -97,14 +96,14 @@ class PhysicalTables:
             raise CatalogError(f"The Iceberg metadata of {path} in catalog {self._name} cannot be read: {error}") from error
 
     def _metadata_in(self, folder: str) -> list[str]:
-        """Metadata of all tables of the database that lies in a folder."""
+        """Return the metadata locations of all tables of the database within a folder."""
         place = PHYSICAL.table.c.metadata_location
         with self._database.transaction() as connection:
             return list(connection.scalars(select(place).where(place.contains(folder, autoescape=True))))
 
     @contextmanager
     def _driver_errors(self) -> Iterator[None]:
-        """What :class:`IcebergStore` promises of its ``errors``."""
+        """Convert errors as the ``errors`` of :class:`IcebergStore` requires."""
         try:
             yield
         except IntegrityError as error:
@@ -121,19 +120,21 @@ class PhysicalTables:
             "init_catalog_tables": "false",
         }
         if is_object_store(self.warehouse):
-            properties[PY_IO_IMPL] = FSSPEC_FILE_IO  # as for all other files: one place says endpoint and credentials
+            properties[PY_IO_IMPL] = (
+                FSSPEC_FILE_IO  # as for all other files, so that endpoint and credentials are configured once
+            )
         with self._database.errors():
             catalog = LeanCatalog(self._name, **properties)
 
-        # PyIceberg's own engine pools connections, which must not live through a fork, and is impatient with SQLite's lock.
+        # PyIceberg's own engine pools connections, which must not survive a fork, and its timeout for SQLite's lock is short.
         catalog.engine.dispose()
         catalog.engine = engine
         return catalog
 
     def _make_tables(self) -> None:
-        """Make PyIceberg's own tables. It would look for them as well, but fail where somebody else makes them a moment earlier.
+        """Create PyIceberg's own tables. PyIceberg also creates missing tables, but fails if they are created concurrently.
 
-        Nobody waits for the lock once they are there: a process may be stopped that holds it.
+        No lock is taken once the tables exist, because a suspended process may hold it.
         """
         own = SqlCatalogBaseTable.metadata
         with self._database.transaction() as connection:

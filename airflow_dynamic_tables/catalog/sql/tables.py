@@ -1,23 +1,101 @@
-"""The tables, dynamic tables and views of the ``sql`` catalog: a row, an Iceberg table, or both under one name."""
+"""Tables of the ``sql`` catalog, and the partitions and statistics of tables whose format does not store them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from pyiceberg.table import Table as IcebergTable
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, delete, select, update
 
-from airflow_dynamic_tables.catalog.delta import entries as delta
-from airflow_dynamic_tables.catalog.errors import no_database, no_table, no_version, other_kind, table_taken
+from airflow_dynamic_tables.catalog import delta_entries as delta
+from airflow_dynamic_tables.catalog.base import no_database, no_table, no_version, other_kind, table_taken
 from airflow_dynamic_tables.catalog.iceberg.metadata import as_stored
-from airflow_dynamic_tables.catalog.sql.details import Details
 from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables
-from airflow_dynamic_tables.catalog.sql.rows import DETAILS, ENTRIES, PHYSICAL, TABLES, Rows, Store
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView, decode, encode, is_own, unreadable
+from airflow_dynamic_tables.catalog.sql.rows import DETAILS, ENTRIES, PARTITIONS, PHYSICAL, STATISTICS, TABLES, Rows, Store
+from airflow_dynamic_tables.catalog.values import (
+    AnyTable,
+    CatalogDynamicTable,
+    CatalogPartition,
+    CatalogView,
+    ColumnStatistics,
+    TableStatistics,
+    decode,
+    encode,
+    is_own,
+    unreadable,
+)
+from airflow_dynamic_tables.core.formats import is_placed_by_entry
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.formats import is_placed_by_entry
+from airflow_dynamic_tables.core.partitions import PartitionSpec, describe
 from airflow_dynamic_tables.exceptions import UnsupportedError
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """Dependent rows of one table, within one transaction. Specs are in the order of the table's keys."""
+
+    rows: Rows
+    path: ObjectPath
+
+    def partitions(self) -> list[CatalogPartition]:
+        """Return all partitions, ordered by their values."""
+        query = select(PARTITIONS.table.c.value).where(*self.rows.at(PARTITIONS, self.path))
+        partitions = map(_partition, self.rows.connection.scalars(query))
+        return sorted(partitions, key=lambda partition: tuple(partition.spec.values()))
+
+    def partition(self, spec: PartitionSpec) -> CatalogPartition | None:
+        """Return a partition."""
+        value = self.rows.connection.scalar(select(PARTITIONS.table.c.value).where(*self._is_partition(spec)))
+        return _partition(value) if value is not None else None
+
+    def add_partitions(self, partitions: Sequence[CatalogPartition]) -> list[CatalogPartition]:
+        """Insert partitions; return those that already exist or are duplicates, which are not inserted."""
+        by_spec = {describe(partition.spec): partition for partition in reversed(partitions)}
+        values = [
+            {"catalog": self.rows.catalog, **self._key, "spec": spec, "value": asdict(partition)}
+            for spec, partition in by_spec.items()
+        ]
+        statement = self.rows.database.insert(PARTITIONS.table).on_conflict_do_nothing().returning(PARTITIONS.table.c.spec)
+        inserted = set(self.rows.connection.scalars(statement, values)) if values else set()
+        new = {id(by_spec[spec]) for spec in inserted}
+        return [partition for partition in partitions if id(partition) not in new]
+
+    def replace_partition(self, partition: CatalogPartition) -> None:
+        """Update the value of a partition."""
+        change = update(PARTITIONS.table).where(*self._is_partition(partition.spec)).values(value=asdict(partition))
+        self.rows.connection.execute(change)
+
+    def remove_partition(self, spec: PartitionSpec) -> None:
+        """Delete a partition."""
+        self.rows.connection.execute(delete(PARTITIONS.table).where(*self._is_partition(spec)))
+
+    def statistics(self) -> tuple[TableStatistics, dict[str, ColumnStatistics]]:
+        """Return the statistics of the table and of its columns."""
+        value = self.rows.connection.scalar(select(STATISTICS.table.c.value).where(*self.rows.at(STATISTICS, self.path)))
+        if value is None:
+            return TableStatistics(), {}
+        columns = {name: ColumnStatistics(**column) for name, column in value["columns"].items()}
+        return TableStatistics(**value["table"]), columns
+
+    def write_statistics(self, table: TableStatistics, columns: Mapping[str, ColumnStatistics]) -> None:
+        """Replace the statistics of the table and of its columns."""
+        value = {"table": asdict(table), "columns": {name: asdict(column) for name, column in columns.items()}}
+        self.rows.delete(STATISTICS, self.path.database, self.path.name)
+        self.rows.insert(STATISTICS.table, {**self._key, "value": value})
+
+    @property
+    def _key(self) -> dict[str, str]:
+        return {"database": self.path.database, "name": self.path.name}
+
+    def _is_partition(self, spec: PartitionSpec) -> tuple[ColumnElement[bool], ...]:
+        return (*self.rows.at(PARTITIONS, self.path), PARTITIONS.table.c.spec == describe(spec))
+
+
+def _partition(value: Mapping[str, Any]) -> CatalogPartition:
+    return CatalogPartition(**{**value, "statistics": TableStatistics(**value["statistics"])})
+
 
 _DYNAMIC = "dynamic_table"
 """Kind of the rows of dynamic tables."""
@@ -25,13 +103,13 @@ _DYNAMIC = "dynamic_table"
 
 @dataclass(frozen=True, slots=True)
 class SqlTables:
-    """Rows of this package, and the tables that only PyIceberg knows."""
+    """Rows of this package, and tables that only PyIceberg knows."""
 
     store: Store
     physical: PhysicalTables
 
     def names(self, database: str) -> list[str]:
-        """Names of tables, dynamic tables and views, sorted."""
+        """Return the names of tables, dynamic tables and views, sorted."""
         with self.store.transaction() as rows:
             rows.get_database(database)
             names = (
@@ -41,24 +119,24 @@ class SqlTables:
             return sorted(set().union(*names))
 
     def dynamic_names(self, database: str) -> list[str]:
-        """Names of the dynamic tables, sorted."""
+        """Return the names of the dynamic tables, sorted."""
         return self._names_of(database, _DYNAMIC)
 
     def dynamic(self, database: str) -> dict[str, CatalogDynamicTable]:
-        """The dynamic tables as their rows have them: no metadata of Iceberg is read."""
+        """Return the dynamic tables from their rows, without reading Iceberg metadata."""
         with self.store.transaction() as rows:
             rows.get_database(database)
             columns = ENTRIES.table.c
             query = select(columns.name, columns.value).where(*rows.within(ENTRIES, database), columns.kind == _DYNAMIC)
             try:
                 stored = rows.connection.execute(query.order_by(columns.name)).all()
-            except ValueError as error:  # no JSON
+            except ValueError as error:  # not JSON
                 raise unreadable(f"a table of {database}", error) from error
         tables = {row.name: decode(_DYNAMIC, row.value, f"{database}.{row.name}") for row in stored}
         return {name: table for name, table in tables.items() if isinstance(table, CatalogDynamicTable)}
 
     def view_names(self, database: str) -> list[str]:
-        """Names of the views, sorted."""
+        """Return the names of the views, sorted."""
         return self._names_of(database, "view")
 
     def _names_of(self, database: str, kind: str) -> list[str]:
@@ -68,13 +146,13 @@ class SqlTables:
             return sorted(rows.connection.scalars(query))
 
     def get(self, path: ObjectPath, version: str | None = None) -> AnyTable:
-        """One table; what Iceberg knows better is as Iceberg says."""
+        """Return a table; Iceberg metadata takes precedence over its row."""
         return self.as_stored(path, *self.load(path), version)
 
     def as_stored(
         self, path: ObjectPath, entry: AnyTable | None, physical: IcebergTable | None, version: str | None = None
     ) -> AnyTable:
-        """What :meth:`get` gives of what :meth:`load` gave."""
+        """Return the result of :meth:`get` for what :meth:`load` returned."""
         if physical is None and not delta.is_delta(entry):
             if entry is None or version is not None:
                 raise no_table(self.store.catalog, path)
@@ -88,9 +166,9 @@ class SqlTables:
         return stored
 
     def load(self, path: ObjectPath) -> tuple[AnyTable | None, IcebergTable | None]:
-        """The row and the Iceberg table of a path, of which one at least is there.
+        """Return the row and the Iceberg table of a path, at least one of which exists.
 
-        :raises TableNotFoundError: when neither is.
+        :raises TableNotFoundError: when neither exists.
         """
         with self.store.transaction() as rows:
             entry = _entry(rows, path)
@@ -98,18 +176,18 @@ class SqlTables:
         if entry is None and physical is None:
             raise no_table(self.store.catalog, path)
         if entry is None:
-            # The first refresh makes the row, then the table: both may have come between the two looks.
+            # The first refresh creates the row, then the table: both may have been created between the two reads.
             with self.store.transaction() as rows:
                 entry = _entry(rows, path)
         return entry, physical
 
     def exists(self, path: ObjectPath) -> bool:
-        """Whether there is a row or an Iceberg table."""
+        """Return whether a row or an Iceberg table exists."""
         with self.store.transaction() as rows:
             return _is_taken(rows, path)
 
     def location(self, path: ObjectPath, table_format: str) -> str | None:
-        """Where a table of ours of some format lies, as its row says; ``None`` when there is none of that name and format."""
+        """Return the location in the row of a table of this package; ``None`` when there is none of that name and format."""
         with self.store.transaction() as rows:
             entry = _entry(rows, path)
         return entry.location if is_own(entry) and entry.format == table_format else None
@@ -126,7 +204,7 @@ class SqlTables:
             raise table_taken(self.store.catalog, path)
 
     def change(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
-        """Replace the row by what is made of it, while it is locked.
+        """Lock and replace the row.
 
         :raises UnsupportedError: when only PyIceberg knows the table.
         """
@@ -146,7 +224,7 @@ class SqlTables:
             return entry
 
     def _placed(self, path: ObjectPath, table: AnyTable, before: AnyTable | None = None) -> AnyTable:
-        """A table whose entry has to say where it lies, in a folder that no other table has, or ever had."""
+        """Return a table with a unique location, if its format requires the entry to store it."""
         if not is_own(table):
             return table
         former = before.format if is_own(before) else None
@@ -157,7 +235,7 @@ class SqlTables:
         return replace(table, location=None) if former is not None and is_placed_by_entry(former) else table
 
     def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
-        """Change the name of the row, of the Iceberg table and of what hangs on them."""
+        """Rename the row, the Iceberg table and their dependent rows."""
         renamed = ObjectPath(path.database, new_name)
         with self.store.transaction() as rows:
             rows.lock_database(path.database)
@@ -172,7 +250,7 @@ class SqlTables:
                 rows.connection.execute(change)
 
     def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
-        """Delete the row, the Iceberg table and what hangs on them; the data files stay."""
+        """Delete the row, the Iceberg table and their dependent rows; the data files are kept."""
         with self.store.transaction() as rows:
             dropped = sum([rows.delete(register, path.database, path.name) for register in TABLES])
             for register in DETAILS:
@@ -182,11 +260,11 @@ class SqlTables:
 
 
 def described(rows: Rows, path: ObjectPath, what: str) -> tuple[AnyTable, Details]:
-    """A table whose partitions and statistics are rows, locked until the end of the transaction.
+    """Return a table whose partitions and statistics are rows, locked until the end of the transaction.
 
-    :param what: what is to be changed, for the error.
+    :param what: what is being changed, for the error.
     :raises TableNotFoundError: when it is missing.
-    :raises UnsupportedError: when they are those of its Iceberg metadata.
+    :raises UnsupportedError: when they are part of its Iceberg metadata.
     """
     rows.lock_database(path.database)
     entry = _entry(rows, path)
@@ -200,7 +278,7 @@ def described(rows: Rows, path: ObjectPath, what: str) -> tuple[AnyTable, Detail
 def _entry(rows: Rows, path: ObjectPath) -> AnyTable | None:
     try:
         row = rows.connection.execute(select(ENTRIES.table).where(*rows.at(ENTRIES, path))).first()
-    except ValueError as error:  # no JSON
+    except ValueError as error:  # not JSON
         raise unreadable(path, error) from error
     return decode(row.kind, row.value, path) if row is not None else None
 

@@ -1,1 +1,1 @@
-"""The functions of the commands, called with the parsed arguments. No decisions here."""
+"""The functions of the commands, called with the parsed arguments."""

@@ -1,4 +1,4 @@
-"""``catalogs``, ``tables``, ``describe``, ``create-view`` and the like: what catalogs hold, looked at and changed."""
+"""Commands that read and change catalogs: ``catalogs``, ``tables``, ``describe``, ``create-view`` and others."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.project import definitions, find_definitions
 from airflow_dynamic_tables.cli.running import OK, USAGE
 from airflow_dynamic_tables.cli.state import workspace_of
+from airflow_dynamic_tables.core.partitions import describe as describe_partition
 from airflow_dynamic_tables.core.results import items
-from airflow_dynamic_tables.core.tables.partitions import describe as describe_partition
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
-from airflow_dynamic_tables.services.catalogs import databases, functions, listing, views
-from airflow_dynamic_tables.services.catalogs.listing import ObjectChange, ObjectDetails
+from airflow_dynamic_tables.services import catalogs as databases
+from airflow_dynamic_tables.services import catalogs as functions
+from airflow_dynamic_tables.services import catalogs as listing
+from airflow_dynamic_tables.services import catalogs as views
+from airflow_dynamic_tables.services.catalogs import ObjectChange, ObjectDetails
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _COLUMNS = ("name", "type", "comment", "nulls", "minimum", "maximum")
 
 
 def list_catalogs(arguments: Namespace) -> int:
-    """Print all catalogs, without connecting to any."""
+    """Print all catalogs, without connecting to them."""
     defined = definitions(arguments)[0] if find_definitions(arguments) else None
     mentioned = {identifier.catalog for identifier in (*defined.tables, *defined.sources)} if defined else set()
     with workspace_of(arguments) as workspace:
@@ -80,7 +83,7 @@ def describe(arguments: Namespace) -> int:
 
 def _describe(details: ObjectDetails) -> None:
     fields = dict(items(details.value))
-    fields.pop("definition", None)  # it says at length what stands here already, and is for programs
+    fields.pop("definition", None)  # intended for programs; it repeats at length what is printed here
     columns = fields.pop("columns", ())
     statistics = dict(details.statistics or {})
     of_columns = statistics.pop("columns", {})
@@ -93,7 +96,7 @@ def _describe(details: ObjectDetails) -> None:
 
 
 def create_database(arguments: Namespace) -> int:
-    """Make a database."""
+    """Create a database."""
     value = CatalogDatabase(arguments.comment, dict(arguments.properties or ()))
     return _change(
         arguments,
@@ -114,7 +117,7 @@ def drop_database(arguments: Namespace) -> int:
 
 
 def create_view(arguments: Namespace) -> int:
-    """Make a view."""
+    """Create a view."""
     if (arguments.query is None) == (arguments.file is None):
         print("A view needs either --query or --file; give one of them.", file=sys.stderr)
         return USAGE
@@ -148,7 +151,7 @@ def drop_view(arguments: Namespace) -> int:
 
 
 def create_function(arguments: Namespace) -> int:
-    """Make a function."""
+    """Create a function."""
     properties = dict(arguments.properties or ())
     if arguments.returns is not None:
         properties["returns"] = arguments.returns
@@ -177,7 +180,7 @@ def _list(arguments: Namespace, look: Callable[[Workspace], Sequence[Any]]) -> i
 
 
 def _change(arguments: Namespace, outcome: str, change: Callable[[Workspace], str]) -> int:
-    """Change a catalog, and print the full name of what was changed and how."""
+    """Change a catalog, and print the full name of the changed object and the kind of change."""
     with workspace_of(arguments) as workspace:
         identifier = change(workspace)
     output.listing([ObjectChange(identifier, outcome)], arguments.output)

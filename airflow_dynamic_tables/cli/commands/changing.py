@@ -1,4 +1,4 @@
-"""What people make of dynamic tables: ``suspend``, ``resume``, ``drop`` …"""
+"""Commands that change dynamic tables: ``suspend``, ``resume``, ``rename``, ``recover``, ``drop``."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from airflow_dynamic_tables.cli.project import identifier, is_defined
 from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.services.changing.dropping import check_droppable, drop, drop_if_exists
-from airflow_dynamic_tables.services.changing.renaming import rename, renamed
-from airflow_dynamic_tables.services.changing.suspending import StateChange, resume, suspend
+from airflow_dynamic_tables.services.lifecycle.dropping import check_droppable, drop, drop_if_exists
+from airflow_dynamic_tables.services.lifecycle.renaming import rename, renamed
+from airflow_dynamic_tables.services.lifecycle.suspending import StateChange, resume, suspend
 from airflow_dynamic_tables.services.maintenance.recovering import recover
 from airflow_dynamic_tables.services.registered import look_up
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
 def suspend_table(arguments: Namespace) -> int:
-    """Stop refreshing a table, and print its state before and now."""
+    """Suspend a table, and print its former and current state."""
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
         change = suspend(workspace, name, arguments.reason)
@@ -28,7 +28,7 @@ def suspend_table(arguments: Namespace) -> int:
 
 
 def resume_table(arguments: Namespace) -> int:
-    """Let a suspended table be refreshed again, and print what it was before and is now."""
+    """Resume a suspended table, and print its former and current state."""
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
         change = resume(workspace, name)
@@ -43,7 +43,7 @@ def _print(change: StateChange, style: str) -> None:
 
 
 def rename_table(arguments: Namespace) -> int:
-    """Give a table another name, and say what is left to do."""
+    """Rename a table, and print what is left to do."""
     name = identifier(arguments, arguments.table)
     new = renamed(name, arguments.new)
     with workspace_of(arguments) as workspace:
@@ -55,7 +55,7 @@ def rename_table(arguments: Namespace) -> int:
 
 
 def recover_table(arguments: Namespace) -> int:
-    """Finish or undo refreshes that were interrupted, and print what is left."""
+    """Finish or undo interrupted refreshes, and print what is left."""
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
         recovered = recover(workspace, name)
@@ -64,7 +64,7 @@ def recover_table(arguments: Namespace) -> int:
 
 
 def drop_table(arguments: Namespace) -> int:
-    """Drop a dynamic table, and say what stays."""
+    """Drop a dynamic table, and print what is kept."""
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
         if not arguments.yes:

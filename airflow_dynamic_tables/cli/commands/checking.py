@@ -1,4 +1,4 @@
-"""``validate`` with Spark: a module of its own, because without Spark it loads no catalog."""
+"""``validate`` with Spark; a separate module, because ``validate`` without Spark loads no catalog."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError, DynamicTableError
-from airflow_dynamic_tables.services.deployments.columns import DeployedColumns
+from airflow_dynamic_tables.services.deployments.comparing import DeployedColumns
 from airflow_dynamic_tables.services.project import Project
 from airflow_dynamic_tables.services.workspace import Workspace, has_state, open_workspace
 
 _SHOWN = 5
-"""Tables that are named whose columns were not checked."""
+"""Maximum number of tables listed by name whose columns were not checked."""
 
 
 def validate(arguments: Namespace) -> int:
-    """Print every mistake of every file, one a line; Spark says what is SQL, and what changed queries return."""
+    """Print every mistake of every file, one per line; Spark parses the queries and determines the columns of changed ones."""
     spark = SparkParser.installed()
     if spark is None:
         return definitions.validate(arguments)
@@ -54,7 +54,7 @@ def _read(project: Project, workspace: Workspace | None, spark: SparkParser) -> 
 
 @contextmanager
 def _catalogs(arguments: Namespace) -> Iterator[Workspace | None]:
-    """The catalogs of the installation; ``None`` where it has no state yet, which checking does not begin."""
+    """Open the catalogs of the installation; ``None`` if it has no state yet, because validation must not create it."""
     try:
         settings = settings_of(arguments)
         is_there = has_state(settings)
@@ -79,7 +79,7 @@ def _collations(defined: Definitions, returned: ReturnedColumns) -> Iterator[Mis
 
 
 def _unchecked(returned: ReturnedColumns) -> Sequence[str]:
-    """A line for each table whose columns were not checked, and why; of many, one for the rest."""
+    """Return a line with the reason for each table whose columns were not checked, and one line for those beyond the limit."""
     lines = [f"The columns of {table} were not checked: {why}." for table, why in sorted(returned.unchecked.items())]
     rest = len(lines) - _SHOWN
     return lines if rest <= 1 else [*lines[:_SHOWN], f"Nor were those of {rest} other tables."]

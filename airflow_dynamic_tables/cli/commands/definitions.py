@@ -1,14 +1,17 @@
-"""``validate`` and ``plan``: what needs the definitions alone."""
+"""``init``, ``validate`` and ``plan``: commands that need definitions only."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.new_project.writing import COMMANDS, write_project
 from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.cli.project import definitions, named_tables, project_of, schedule_time
 from airflow_dynamic_tables.cli.running import FAILED, OK
@@ -19,21 +22,32 @@ from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.exceptions import DefinitionError
 from airflow_dynamic_tables.services.project import Project
-from airflow_dynamic_tables.services.query_tests.loading import load_tests
+from airflow_dynamic_tables.services.query_test_loading import load_tests
 from airflow_dynamic_tables.services.refresh.preview import TablePlan, not_schedulable, preview, warnings
 from airflow_dynamic_tables.services.refresh.strategies import refusal_of_servers
 
 
+def init(arguments: Namespace) -> int:
+    """Write a project whose data ends yesterday, and print the commands to run in it."""
+    folder = Path(arguments.into)
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    print("Wrote:", *write_project(folder, yesterday), sep="\n  ")
+    change = () if folder.resolve() == Path.cwd() else (f"cd {shlex.quote(str(folder))}",)
+    print("", "Next:", *(f"  {command}" for command in (*change, *COMMANDS)), sep="\n")
+    print(f"\n{folder / 'README.md'} says what is what, and how it comes into Airflow.")
+    return OK
+
+
 def validate(arguments: Namespace) -> int:
-    """Print every mistake of every file, one a line. Neither Spark nor a catalog is asked."""
+    """Print every mistake of every file, one per line, without Spark and without catalogs."""
     project = project_of(arguments)
     return print_mistakes(arguments, project, lambda: (checked(project), "Spark did not parse the queries."))
 
 
 def print_mistakes(arguments: Namespace, project: Project, load: Callable[[], tuple[Definitions, str]]) -> int:
-    """Print every mistake of every file, one a line, and warnings of sound tables.
+    """Print every mistake of every file, one per line, and warnings of tables without mistakes.
 
-    :param load: gives the definitions, and who read their queries.
+    :param load: returns the definitions, and a sentence on which parser read their queries.
     """
     try:
         with progress_of(arguments).step("Checking the definitions and their queries"):
@@ -53,10 +67,10 @@ def print_mistakes(arguments: Namespace, project: Project, load: Callable[[], tu
 
 
 def checked(project: Project, spark: SparkParser | None = None, columns: ReturnedColumns | None = None) -> Definitions:
-    """The definitions.
+    """Load the definitions.
 
-    :param columns: is asked which columns the queries return.
-    :raises DefinitionError: with every mistake of them and of their tests.
+    :param columns: determines which columns the queries return.
+    :raises DefinitionError: with every mistake of the definitions and of their tests.
     """
     defined, _, mistakes = load_tests(project, spark, columns)
     if mistakes:
@@ -65,13 +79,13 @@ def checked(project: Project, spark: SparkParser | None = None, columns: Returne
 
 
 def _unscheduled(tables: Iterable[DynamicTable]) -> list[Mistake]:
-    """Tables that their scheduler cannot have refreshed, or whose scheduler is not installed."""
+    """Report tables that their scheduler cannot refresh, or whose scheduler is not installed."""
     refusals = ((table, not_schedulable(table)) for table in tables)
     return [Mistake(table.path, table.line, 1, f"{table.identifier}: {why}") for table, why in refusals if why]
 
 
 def _misplaced(arguments: Namespace, tables: Iterable[DynamicTable], defined: Definitions) -> list[Mistake]:
-    """Tables whose Spark connection cannot keep them fresh; none where Airflow does not run the command: it knows connections."""
+    """Report tables whose Spark connection cannot keep them fresh; none without Airflow, which knows the connections."""
     leads_to_server: Callable[[str], bool] | None = getattr(arguments, "installed_servers", None)
     if leads_to_server is None:
         return []
@@ -92,10 +106,10 @@ def plan_and_look(
     completed: Callable[[TablePlan, DynamicTable, Definitions], TablePlan],
     look: Callable[[Sequence[DynamicTable]], None],
 ) -> int:
-    """As :func:`plan`.
+    """Print what a scheduled refresh of each table would do, and pass the tables on.
 
     :param completed: completes the plan of a table.
-    :param look: is shown the tables that were planned.
+    :param look: called with the tables that were planned.
     """
     defined, sound = definitions(arguments)
     tables = named_tables(defined, arguments.tables)
@@ -118,6 +132,6 @@ def plan_and_look(
 
 
 def _for_people(planned: TablePlan) -> dict[str, Any]:
-    """A plan without fields that have no value, and with a name for ``unchanged`` that says when it counts."""
+    """Return a plan without empty fields, in which the name of ``unchanged`` states when it applies."""
     shown = {name: value for name, value in items(planned).items() if value is not None or name == "cron"}
     return {"when no input changed" if name == "unchanged" else name: value for name, value in shown.items()}

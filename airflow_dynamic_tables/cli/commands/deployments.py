@@ -1,4 +1,4 @@
-"""``diff``: what is declared beside what is deployed; ``export``: what is deployed as declarations."""
+"""``plan --compare``, ``apply``, ``diff`` and ``export``; a separate module, because plain ``plan`` loads no catalog."""
 
 from __future__ import annotations
 
@@ -6,33 +6,152 @@ import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.project import definitions, find_definitions, identifier, named_tables
+from airflow_dynamic_tables.cli.commands.definitions import plan_and_look
+from airflow_dynamic_tables.cli.commands.refresh import owner_of, run_here
+from airflow_dynamic_tables.cli.project import definitions, find_definitions, identifier, named_tables, project_of
 from airflow_dynamic_tables.cli.running import FAILED, OK
-from airflow_dynamic_tables.cli.state import workspace_of
+from airflow_dynamic_tables.cli.state import quiet_workspace_of, workspace_of
+from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.results import items, plain
-from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.definitions.printing.declaring import hidden_settings
-from airflow_dynamic_tables.definitions.printing.statement_text import statement_of
-from airflow_dynamic_tables.definitions.printing.yaml_text import yaml_of
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.definitions.cache import Cache
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.printing import hidden_settings, statement_of, yaml_of
+from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
+from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER
+from airflow_dynamic_tables.services.deployments import applying
+from airflow_dynamic_tables.services.deployments.applying import Applied, Outcome
+from airflow_dynamic_tables.services.deployments.comparing import DeployedColumns, refined
+from airflow_dynamic_tables.services.deployments.declaring import definition_of, deployed_table, deployed_tables
 from airflow_dynamic_tables.services.deployments.diffing import differences
-from airflow_dynamic_tables.services.deployments.exporting import definition_of, deployed_table, deployed_tables
 from airflow_dynamic_tables.services.deployments.values import Change, Difference, Touched
+from airflow_dynamic_tables.services.refresh.cascading import whole_table_time
+from airflow_dynamic_tables.services.refresh.catching_up import with_catch_up
+from airflow_dynamic_tables.services.refresh.preview import TablePlan
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.upstream import parents_of
 from airflow_dynamic_tables.services.registered import find_entry, why_suspended
 from airflow_dynamic_tables.services.tables.workflows import paused_workflows
 from airflow_dynamic_tables.services.workspace import Workspace
 
+
+def plan(arguments: Namespace) -> int:
+    """Print plans with the ticks that a refresh would make up for, and warn of tables whose next refresh would be refused."""
+    with quiet_workspace_of(arguments) as workspace:
+        return plan_and_look(arguments, partial(_completed, workspace), partial(_warn, workspace))
+
+
+def _completed(workspace: Workspace, planned: TablePlan, table: DynamicTable, defined: Definitions) -> TablePlan:
+    return with_catch_up(workspace, planned, table, defined.sources)
+
+
+def _warn(workspace: Workspace, tables: Sequence[DynamicTable]) -> None:
+    found = differences(workspace, Definitions({table.identifier: table for table in tables}), tables)
+    for one, table in zip(found, tables, strict=True):
+        if told := _obstacle(one):
+            print(Mistake(table.path, table.line, 1, f"warning: {table.identifier}: {told}"), file=sys.stderr)
+
+
+def _obstacle(found: Difference) -> str | None:
+    """Return why an ordinary refresh would certainly be refused."""
+    if found.change is Change.UNKNOWN:
+        return f"its table cannot be read: {found.reason}"
+    return found.reason if found.change is Change.REBUILD else None
+
+
+_SHOWN = ("identifier", "change", "outcome", "version", "detail")
+
+
+def apply(arguments: Namespace) -> int:
+    """Apply every difference, parents before children, and print the outcomes."""
+    defined, sound = definitions(arguments)
+    named = named_tables(defined, arguments.tables) if arguments.tables else None
+    with workspace_of(arguments, "Deploying the definitions") as workspace:
+        found = _asked(arguments, workspace, defined, differences(workspace, defined, named, is_complete=sound))
+
+        def refresh(table: DynamicTable) -> Version | Skipped:
+            return run_here(workspace, _request(workspace, defined, table), arguments)
+
+        done = [
+            applying.apply(
+                workspace,
+                one,
+                defined.tables[one.identifier],
+                takes_over=arguments.take_over,
+                refresh=refresh if arguments.refresh else None,
+            )
+            for one in found
+            if one.change is not Change.REMOVED
+        ]
+        say_paused(workspace, named or defined.tables.values())
+    _print(done, arguments.output)
+    for one in found:
+        if one.change is Change.REMOVED:
+            print(f"{one.identifier} is no longer declared; {one.next}.", file=sys.stderr)
+    is_done = all(one.outcome is not Outcome.NOT_DONE for one in done)
+    return OK if is_done and (sound or arguments.tables) else FAILED
+
+
+def _asked(arguments: Namespace, workspace: Workspace, defined: Definitions, found: list[Difference]) -> list[Difference]:
+    """Refine the differences by the columns that Spark derives from changed queries, if Spark is installed."""
+    changed = {one.identifier for one in found if one.change is Change.NEW or one.change.makes_other_rows or one.query}
+    spark = SparkParser.installed() if changed and not arguments.without_spark else None
+    if spark is None:
+        return found
+    returned = ReturnedColumns(spark, Cache.of_user(), DeployedColumns(workspace).known, lambda _: changed)
+    try:
+        with spark:
+            project_of(arguments).load(returned)
+    except ConfigurationError:
+        if spark.failure is None:
+            raise
+        print(f"{spark.failure} Columns are not checked.", file=sys.stderr)
+        return found
+    return [
+        refined(workspace, one, defined.tables[one.identifier], returned) if one.identifier in changed else one for one in found
+    ]
+
+
+def _request(workspace: Workspace, defined: Definitions, table: DynamicTable) -> RefreshRequest:
+    """Return the request for a refresh of the complete table."""
+    token = str(uuid4())
+    return RefreshRequest(
+        table=table,
+        sources=defined.sources,
+        schedule_time=whole_table_time(workspace, table),
+        token=token,
+        owner=owner_of("apply", token),
+        full_refresh=True,
+        waits=False,
+        parents=parents_of(defined.needed_by(table), defined.tables),
+    )
+
+
+def _print(done: list[Applied], form: str) -> None:
+    if form != "table":
+        output.listing(done, form)
+        return
+    some = [one for one in done if one.outcome is not Outcome.UNCHANGED]
+    output.listing(some, "table", _SHOWN)
+    counts = Counter(one.outcome.words for one in done)
+    print(f"{output.counted(len(done), 'table')}: {output.summed(counts)}.", file=sys.stderr)
+
+
 _COLUMNS = ("table", "change", "rows", "bytes", "partitions", "downstream")
 _NO_TEXT = ("query", "original_query", "expanded_query", "resolved.query")
-"""Fields that are shown line by line."""
+"""Fields shown as a line diff."""
 
 
 def diff(arguments: Namespace) -> int:
-    """Print how each table differs, those that nobody declares any more among them."""
+    """Print how each table differs, including tables that are no longer declared."""
     defined, sound = definitions(arguments)
     named = named_tables(defined, arguments.tables) if arguments.tables else None
     with workspace_of(arguments, "Comparing the definitions with the catalogs") as workspace:
@@ -45,7 +164,7 @@ def diff(arguments: Namespace) -> int:
 
 
 def export(arguments: Namespace) -> int:
-    """Print what catalogs keep of tables as a file of definitions."""
+    """Print tables, as catalogs store them, as a definitions file."""
     with workspace_of(arguments) as workspace:
         tables = [deployed_table(workspace, identifier(arguments, name)) for name in arguments.tables]
         if not arguments.tables:
@@ -60,12 +179,12 @@ def export(arguments: Namespace) -> int:
 
 
 def _declared(arguments: Namespace) -> Iterable[TableIdentifier]:
-    """The tables of the definitions, if there are any here: they name catalogs that no file names."""
+    """Return the tables of the definitions, if there are any. They may name catalogs that are listed nowhere else."""
     return definitions(arguments)[0].tables if find_definitions(arguments) is not None else ()
 
 
 def say_paused(workspace: Workspace, tables: Iterable[DynamicTable]) -> None:
-    """Say on stderr which tables have a DAG that is paused though they are not suspended, where Airflow can be asked."""
+    """Report on stderr the tables whose DAG is paused although they are not suspended, if Airflow is available."""
     by_dag = {table.workflow_id: table.identifier for table in tables if table.scheduler in (None, DEFAULT_SCHEDULER)}
     for dag, paused in sorted(paused_workflows(workspace, by_dag.keys()).items()):
         if paused and not why_suspended(by_dag[dag], find_entry(workspace, by_dag[dag])):
@@ -73,14 +192,14 @@ def say_paused(workspace: Workspace, tables: Iterable[DynamicTable]) -> None:
 
 
 def show(found: Sequence[Difference], form: str) -> None:
-    """Print differences; as a table, those that are some, each with what is behind it. Claims and a summary go to stderr."""
+    """Print differences. A table shows only the changed tables, with their details; claims and a summary go to stderr."""
     if form != "table":
         output.listing(found, form)
     else:
         some = [one for one in found if one.change is not Change.UNCHANGED]
         output.listing([_at_a_glance(one) for one in some], "table", _COLUMNS)
         for one in some:
-            _print(one)
+            _deployments_print(one)
     for one in found:
         if one.claimed:
             print(one.claimed, file=sys.stderr)
@@ -98,7 +217,7 @@ def _at_a_glance(one: Difference) -> dict[str, Any]:
     }
 
 
-def _print(one: Difference) -> None:
+def _deployments_print(one: Difference) -> None:
     print(f"\n{one.identifier}: {one.change.words}")
     for line in (one.place and f"declared in {one.place}", one.reason, one.next):
         if line:

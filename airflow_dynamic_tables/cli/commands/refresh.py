@@ -23,18 +23,18 @@ from airflow_dynamic_tables.cli.project import definitions
 from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
 from airflow_dynamic_tables.cli.state import settings_of, workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.results import items
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, DynamicTableError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.runners.base import Runner
 from airflow_dynamic_tables.runners.local.runner import LocalServerRunner, is_there
 from airflow_dynamic_tables.runners.registry import CONNECT_SCHEME, runner_for
-from airflow_dynamic_tables.services.changing.failing import note_failure
+from airflow_dynamic_tables.services.lifecycle.suspending import note_failure
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.refresh.cascading import CascadeOutcome, CascadeStep, cascade
@@ -47,20 +47,20 @@ from airflow_dynamic_tables.services.refresh.requests import (
 )
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
-from airflow_dynamic_tables.services.stages.settling import result_of
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.writes.settling import result_of
 
 _T = TypeVar("_T")
 _Work = Callable[[Callable[[RefreshPlan], None], Callable[[], None]], _T]
 
 _CASCADE = ("table", "outcome", "version", "partitions", "detail")
 _ROWS = 10
-"""How many rows of the table ``--show`` prints."""
+"""Maximum number of rows that ``--show`` prints."""
 
 
 def refresh(arguments: Namespace) -> int:
-    """Run one refresh and print what it made."""
+    """Run one refresh and print its result."""
     for options, are_given in (
         ("--partition and --full-refresh", arguments.partitions and arguments.full_refresh),
         ("--downstream and --scheduled", arguments.downstream and arguments.scheduled),
@@ -89,7 +89,7 @@ def _first_rows(workspace: Workspace, table: TableIdentifier) -> list[dict[str, 
 
 
 def _print(done: Version | Skipped | Refresh, form: str, rows: list[dict[str, Any]] | None) -> None:
-    """Print what the ledger has of a refresh, or what is known without it, and the rows that were asked for."""
+    """Print the ledger's record of a refresh, or what is known without it, and the requested rows."""
     if form != "table":
         output.record(done if rows is None else {**items(done), "first_rows": rows}, form)
         return
@@ -102,7 +102,7 @@ def _print(done: Version | Skipped | Refresh, form: str, rows: list[dict[str, An
 
 @contextmanager
 def _failure_counted(workspace: Workspace, request: RefreshRequest) -> Iterator[None]:
-    """Around a refresh: when the schedule asked for it, its failure is one of those that suspend the table."""
+    """Count the failure of a refresh that the schedule requested; repeated failures suspend the table."""
     try:
         yield
     except DynamicTableError as error:
@@ -118,9 +118,9 @@ def _schedule_time(table: DynamicTable, asked: datetime | None, now: datetime) -
 def _refresh_downstream(
     arguments: Namespace, workspace: Workspace, defined: Definitions, request: RefreshRequest, *, is_complete: bool
 ) -> int:
-    """Refresh the table and all that reads it, and print what became of each.
+    """Refresh the table and all tables downstream, and print the outcome of each.
 
-    :param is_complete: whether every definition was read; a broken one may declare a table that reads it, too.
+    :param is_complete: whether every definition was read; a broken one may declare a further table downstream.
     """
 
     def refresh_one(wanted: RefreshRequest, planned: Callable[[RefreshPlan], None]) -> Version | Skipped:
@@ -164,8 +164,8 @@ def _request(arguments: Namespace, workspace: Workspace, defined: Definitions) -
 
 
 def owner_of(command: str, token: str) -> str:
-    """Who refreshes a table by a command."""
-    # Two containers may have one host name and one process id: the token tells them apart.
+    """Return the owner name of a refresh by a command."""
+    # Two containers may share host name and process id; the token distinguishes them.
     return f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables {command} {token}, process {os.getpid()})"
 
 
@@ -177,7 +177,7 @@ def _partitions(asked: Sequence[str] | None, table: DynamicTable) -> PartitionSe
 
 
 def spark_runner(settings: SparkSettings, arguments: Namespace) -> Runner:
-    """What runs the job: what was asked for, else the Spark server of this machine if there is one, else spark-submit."""
+    """Return the runner: the requested one, else the Spark server of this machine if there is one, else spark-submit."""
     on_line = lines_of_spark(arguments)
     if address := _spark_address(arguments.master):
         return runner_for(settings, address, on_line)
@@ -194,9 +194,9 @@ def spark_runner(settings: SparkSettings, arguments: Namespace) -> Runner:
 
 
 def _spark_address(master: str | None) -> str | None:
-    """Where Spark shall be: ``--master``, or else the server that ``SPARK_REMOTE`` names; ``None`` when nobody says.
+    """Return the address of Spark: ``--master``, or else the server in ``SPARK_REMOTE``; ``None`` if neither is set.
 
-    :raises ConfigurationError: when a token stands on the command line, where every user of the machine reads it.
+    :raises ConfigurationError: if the command line contains a token, because every user of the machine can read it there.
     """
     if master is None:
         remote = os.environ.get("SPARK_REMOTE", "")
@@ -210,9 +210,9 @@ def _spark_address(master: str | None) -> str | None:
 
 
 def run_here(workspace: Workspace, request: RefreshRequest, arguments: Namespace) -> Version | Skipped:
-    """Run a refresh by the Spark that the arguments name, with its steps on a terminal; Ctrl-C and SIGTERM stop it.
+    """Run a refresh with the Spark that the arguments name, showing its steps on a terminal; Ctrl-C and SIGTERM stop it.
 
-    :raises DynamicTableError: when it fails.
+    :raises DynamicTableError: if it fails.
     """
     return with_spark(workspace, request.table.identifier, request.table.spark, arguments, partial(run, workspace, request))
 
@@ -224,11 +224,11 @@ def with_spark(
     arguments: Namespace,
     work: _Work[_T],
 ) -> _T:
-    """Do what takes a job by the Spark that the arguments name, with its steps on a terminal; Ctrl-C and SIGTERM stop it.
+    """Run work that needs a job with the Spark that the arguments name, showing steps on a terminal; Ctrl-C and SIGTERM stop it.
 
-    :param table: what is worked on.
-    :param work: is given what runs the job of a plan, and what to call when the stage was taken away.
-    :raises DynamicTableError: when it fails.
+    :param table: the table that is worked on.
+    :param work: called with the function that runs the job of a plan, and the function to call when the stage is lost.
+    :raises DynamicTableError: if it fails.
     """
     lost = Event()
     progress = progress_of(arguments)
@@ -254,7 +254,7 @@ def with_spark(
 
 @contextmanager
 def stopped_like_ctrl_c() -> Iterator[None]:
-    """SIGTERM ends the body as Ctrl-C does, so that the stage is aborted."""
+    """Make SIGTERM end the body like Ctrl-C, so that the stage is aborted."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

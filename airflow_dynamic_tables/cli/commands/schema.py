@@ -1,4 +1,4 @@
-"""``schema``: a module of its own, because it imports the models of all keys, which no other command needs at its start."""
+"""``schema``; a separate module, because it imports the models of all keys, which would slow down the other commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow_dynamic_tables.cli.running import OK
 from airflow_dynamic_tables.definitions.declarations.file import definitions_schema
 
 
-def schema(arguments: Namespace) -> int:  # noqa: ARG001 - every command gets its arguments
+def schema(arguments: Namespace) -> int:  # noqa: ARG001 - every command receives its arguments
     """Print the JSON Schema of definition files."""
     print(json.dumps(definitions_schema(), indent=2))
     return OK

@@ -1,4 +1,4 @@
-"""``spark``: what makes Spark start sooner on this machine, a server that stays warm and an archive of classes."""
+"""``spark``: a warm Spark server and a class data archive, which make Spark start faster on this machine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import settings_of
 from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.exceptions import JobFailedError
-from airflow_dynamic_tables.runners.class_data import store
 from airflow_dynamic_tables.runners.local.folder import Options, ServerFolder
 from airflow_dynamic_tables.runners.local.server import State, Status, start, status, stop
+from airflow_dynamic_tables.runners.spark_home import store
 
 _WRONG = {
     State.HUNG: "The Spark server does not answer; end it with: dynamic-tables spark stop",
@@ -28,7 +28,7 @@ _WRONG = {
 
 
 def start_server(arguments: Namespace) -> int:
-    """Start the server, and print what it is like."""
+    """Start the server, and print its status."""
     folder = _folder(arguments)
     with progress_of(arguments).step("Starting the Spark server"):
         _, is_new = start(folder, Options(arguments.master, arguments.driver_memory, arguments.idle, arguments.jars))
@@ -38,7 +38,7 @@ def start_server(arguments: Namespace) -> int:
 
 
 def stop_server(arguments: Namespace) -> int:
-    """End the server."""
+    """Stop the server."""
     with progress_of(arguments).step("Stopping the Spark server"):
         was_running = stop(_folder(arguments))
     print("The Spark server was ended." if was_running else "No Spark server runs.", file=sys.stderr)
@@ -46,7 +46,7 @@ def stop_server(arguments: Namespace) -> int:
 
 
 def show_server(arguments: Namespace) -> int:
-    """Print what the server is like."""
+    """Print the status of the server."""
     found = status(_folder(arguments))
     _print(found, arguments.output)
     if found.state in _WRONG:
@@ -56,7 +56,7 @@ def show_server(arguments: Namespace) -> int:
 
 
 def store_classes(arguments: Namespace) -> int:
-    """Make the archive of classes, and print where it is."""
+    """Create the class data archive, and print its path."""
     print("A small refresh runs, and Java stores the classes that it loaded: about a minute.", file=sys.stderr)
     with progress_of(arguments).step("Running a small refresh"):
         archive = store(os.environ, _refresh_a_new_project)
@@ -66,9 +66,9 @@ def store_classes(arguments: Namespace) -> int:
 
 
 def _refresh_a_new_project(environ: dict[str, str]) -> None:
-    """Refresh the table of a new project by spark-submit, with nothing of this installation.
+    """Refresh the table of a new project by spark-submit, without anything of this installation.
 
-    :raises JobFailedError: when it fails.
+    :raises JobFailedError: if it fails.
     """
     kept = {name: value for name, value in environ.items() if not name.startswith(("AIRFLOW", "DYNAMIC_TABLES"))}
     with tempfile.TemporaryDirectory() as folder:
@@ -94,7 +94,7 @@ def _folder(arguments: Namespace) -> ServerFolder:
 
 
 def _print(found: Status, form: str) -> None:
-    """A person reads durations, and nothing of what is not known."""
+    """Print a record with readable durations and without unknown fields."""
     if form != "table":
         output.record(found, form)
         return

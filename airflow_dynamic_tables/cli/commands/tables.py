@@ -1,4 +1,4 @@
-"""Dynamic tables, looked at and changed without a job: ``list``, ``show``, ``history``, ``create``, ``adopt``, ``rollback`` …"""
+"""Commands on dynamic tables that need no job: ``list``, ``show``, ``history``, ``create``, ``adopt``, ``rollback`` etc."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from airflow_dynamic_tables.cli.project import definitions, definitions_if_any, 
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.partitions import describe
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.results import items, plain
-from airflow_dynamic_tables.core.tables.partitions import describe
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.formats.small_files import PartitionFiles
 from airflow_dynamic_tables.ledger.base import Refresh
-from airflow_dynamic_tables.services.catalogs.listing import ObjectChange
-from airflow_dynamic_tables.services.changing.registration import adopt, register
+from airflow_dynamic_tables.services.catalogs import ObjectChange
 from airflow_dynamic_tables.services.continuous.streams.places import stream_progress
+from airflow_dynamic_tables.services.lifecycle.registration import adopt, register
 from airflow_dynamic_tables.services.maintenance.compacting import CompactedPartition, compact, count_files
+from airflow_dynamic_tables.services.maintenance.recovering import upgrade
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
-from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.binding import look_at_sources
-from airflow_dynamic_tables.services.stages.quarantine import publish, reject
-from airflow_dynamic_tables.services.stages.settling import result_of
 from airflow_dynamic_tables.services.tables import status
-from airflow_dynamic_tables.services.tables.progress import Reader, pace_of
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
+from airflow_dynamic_tables.services.tables.source_reads import Reader, pace_of
 from airflow_dynamic_tables.services.tables.status import TableDetails, TableStatus
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.writes.quarantine import publish, reject
+from airflow_dynamic_tables.services.writes.settling import result_of
 
 _LIST = ("identifier", "defined", "refresh_mode", "freshness", "version", "data_timestamp", "lag", "late", "last_refresh")
 _IF_ANY = ("watermark", "missing", "problem", "behind", "dag_paused")
 _READERS = ("table", "version", "read")
 _VERSIONS = ("number", "data_timestamp", "committed_at", "snapshot", "token")
 _ROWS = 20
-"""How many rows of a version are shown when nobody said how many."""
+"""Default number of rows of a version that are shown."""
 _HISTORY = ("started_at", "table", "action", "state", "schedule_time", "version", "rows", "seconds", "rows_per_second", "error")
 _SOURCES = ("source", "version", "number", "number_now", "partitions", "last_partition", "moved")
 
 
 def list_tables(arguments: Namespace) -> int:
-    """Print every dynamic table at a glance."""
+    """Print a summary of every dynamic table."""
     defined, sound = definitions(arguments)
     with workspace_of(arguments, "Reading the tables") as workspace:
         listed = status.list_tables(workspace, defined.tables, complete=sound)
@@ -67,7 +67,7 @@ def list_tables(arguments: Namespace) -> int:
 
 
 def _at_a_glance(table: TableStatus) -> dict[str, object]:
-    """A table as a person looks at it: its lag is a duration, and nobody takes the state of its job for a refresh that runs."""
+    """Return the summary of a table for a terminal: lags are durations, and ``refreshing`` describes the state of its job."""
     shown = dict(items(table))
     shown.pop("job_state")
     shown.pop("freshness_seconds")
@@ -84,7 +84,7 @@ def _duration(seconds: int | None) -> timedelta | None:
 
 
 def show_table(arguments: Namespace) -> int:
-    """Print one dynamic table in full, with its first rows when asked."""
+    """Print one dynamic table in full, on request with its first rows."""
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
         now = _sources_now(arguments, workspace, name) if arguments.check_sources else None
@@ -112,7 +112,7 @@ def show_table(arguments: Namespace) -> int:
 
 
 def _sources_now(arguments: Namespace, workspace: Workspace, name: TableIdentifier) -> dict[str, SourceState]:
-    """What the sources of a table are like now: only its definition says where they are."""
+    """Return the current state of a table's sources; only its definition contains their locations."""
     defined, _ = definitions(arguments)
     return look_at_sources(workspace, named_table(defined, str(name)), defined.sources)
 
@@ -120,7 +120,7 @@ def _sources_now(arguments: Namespace, workspace: Workspace, name: TableIdentifi
 def _print_table(details: TableDetails, readers: list[Reader], rows: list[dict[str, object]]) -> None:
     entry = details.table
     glance = {**_at_a_glance(details.status), "partition_keys": entry.partition_keys, "comment": entry.comment}
-    # A table that was made once has no schedule, and so nothing of most of this.
+    # A table that is not dynamic has no schedule, so most of these fields are empty.
     is_dynamic = isinstance(entry, CatalogDynamicTable)
     output.record({name: value for name, value in glance.items() if is_dynamic or value not in (None, "", (), 0)}, "table")
     for title, records, columns in (
@@ -137,7 +137,7 @@ def _print_table(details: TableDetails, readers: list[Reader], rows: list[dict[s
 
 
 def _summed(refresh: Refresh) -> dict[str, object]:
-    """A refresh with its steps summed up, and the expectations that were violated."""
+    """Return a refresh with a summary of its steps, and the violated expectations."""
     pace = pace_of(refresh)
     violated = [str(expectation) for expectation in refresh.expectations if expectation.violations]
     summed = {
@@ -150,7 +150,7 @@ def _summed(refresh: Refresh) -> dict[str, object]:
 
 
 def _columns(refreshes: Iterable[Refresh]) -> tuple[str, ...]:
-    """Expectations take much room, and most refreshes violate none."""
+    """Return the columns to show; expectations only if one was violated, because they take much room."""
     violated = any(expectation.violations for refresh in refreshes for expectation in refresh.expectations)
     return (*_HISTORY, "expectations") if violated else _HISTORY
 
@@ -170,7 +170,7 @@ def history(arguments: Namespace) -> int:
 
 
 def create_tables(arguments: Namespace) -> int:
-    """Register the named tables, or all, and print what became of each."""
+    """Register the named tables, or all, and print the outcomes."""
     defined, sound = definitions(arguments)
     tables = named_tables(defined, arguments.tables)
     with workspace_of(arguments, "Registering the tables") as workspace:
@@ -180,7 +180,7 @@ def create_tables(arguments: Namespace) -> int:
 
 
 def adopt_table(arguments: Namespace) -> int:
-    """Make a dynamic table of a table that is there already, and print what became of it."""
+    """Turn an existing table into a dynamic table, and print the outcome."""
     defined, _ = definitions(arguments)
     table = named_table(defined, arguments.table)
     with workspace_of(arguments) as workspace:
@@ -190,7 +190,7 @@ def adopt_table(arguments: Namespace) -> int:
 
 
 def gc(arguments: Namespace) -> int:
-    """Settle what died, and print the tokens of the stages and what became of them."""
+    """Settle abandoned stages, and print their tokens and outcomes."""
     with workspace_of(arguments, "Cleaning up") as workspace:
         report = sweep(workspace)
     output.record(report, arguments.output)
@@ -198,7 +198,7 @@ def gc(arguments: Namespace) -> int:
 
 
 def compact_table(arguments: Namespace) -> int:
-    """Make few files of many small ones, and print what each partition had and has."""
+    """Compact small files, and print the file counts of each partition before and after."""
     name = identifier(arguments, arguments.table)
     if arguments.dry_run:
         return _count_files(arguments, name)
@@ -220,13 +220,13 @@ def _count_files(arguments: Namespace, name: TableIdentifier) -> int:
 
 
 def _compacted(before: PartitionFiles, after: PartitionFiles | None) -> CompactedPartition:
-    """What a partition had and has; one that is gone meanwhile has nothing."""
+    """Return the file counts of a partition before and after; zero after, if the partition was removed meanwhile."""
     files, size = (after.files, after.bytes) if after is not None else (0, 0)
     return CompactedPartition(describe(before.partition), before.files, files, before.bytes, size, before.why_not)
 
 
 def publish_stage(arguments: Namespace) -> int:
-    """Commit a stage that is in quarantine and print its version."""
+    """Commit a stage in quarantine and print its version."""
     with workspace_of(arguments, f"Publishing stage {arguments.token}") as workspace:
         version = publish(workspace, arguments.token)
         done = result_of(workspace, version.token, version)
@@ -235,7 +235,7 @@ def publish_stage(arguments: Namespace) -> int:
 
 
 def abort_stage(arguments: Namespace) -> int:
-    """Delete a stage that is in quarantine."""
+    """Delete a stage in quarantine."""
     with workspace_of(arguments) as workspace:
         reject(workspace, arguments.token, f"aborted by {getpass.getuser()}@{socket.gethostname()}")
     print(f"Stage {arguments.token} is aborted; its files are deleted.", file=sys.stderr)
@@ -255,7 +255,7 @@ def rollback_table(arguments: Namespace) -> int:
 
 
 def upgrade_databases(arguments: Namespace) -> int:
-    """Bring the databases of ledger and catalogs to this release's schema."""
+    """Upgrade the databases of ledger and catalogs to this release's schema."""
     with workspace_of(arguments, "Migrating the databases") as workspace:
         upgrade(workspace)
     print("Ledger and catalogs are up to date.", file=sys.stderr)

@@ -1,1 +1,1 @@
-"""The project that init writes: its files, as they will stand in the folder, and who writes them."""
+"""The project that init writes."""

@@ -1,4 +1,4 @@
-"""Writing a new project: all of its files, or none."""
+"""Writing a new project atomically: all of its files, or none."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ COMMANDS = (
     f"dynamic-tables plan {TABLE}",
     f"dynamic-tables refresh {TABLE} --show",
 )
-"""What to type in a new project, in this order."""
+"""The commands to run in a new project, in this order."""
 
 DAYS = 7
-"""How many days of orders a new project has."""
+"""Number of days of orders in a new project."""
 
 _TEMPLATE = Path(__file__).with_name("template")
 _FILES = (
@@ -33,11 +33,11 @@ _ORDERS_OF_A_DAY = (("DE", 10), ("FR", 7), ("DE", 4))
 
 
 def write_project(folder: Path, last_day: date) -> list[Path]:
-    """Write a project of one dynamic table, its source and its test into a folder, which need not exist.
+    """Write a project with one dynamic table, its source and its test into a folder, which is created if necessary.
 
     :param last_day: the last day of the source's data.
     :return: the files.
-    :raises ConfigurationError: one of the files exists already, or the folder cannot be written; then nothing is written.
+    :raises ConfigurationError: if one of the files exists, or the folder cannot be written; nothing is written then.
     """
     texts = {folder / name: (_TEMPLATE / name).read_text(encoding="utf-8") for name in _FILES}
     texts[folder / "README.md"] = texts[folder / "README.md"].replace("COMMANDS", "\n    ".join(COMMANDS))
@@ -49,14 +49,14 @@ def write_project(folder: Path, last_day: date) -> list[Path]:
 
 
 def _orders(last_day: date) -> str:
-    """CSV of some orders for each of the last days; which they are depends on the last day alone."""
+    """Return a CSV of orders for each of the last days; it depends on the last day only."""
     days = [last_day - timedelta(days=DAYS - 1 - number) for number in range(DAYS)]
     lines = [f"{day},{country},{amount + number}" for number, day in enumerate(days) for country, amount in _ORDERS_OF_A_DAY]
     return "\n".join(["ds,country,amount", *lines, ""])
 
 
 def _write(texts: Mapping[Path, str]) -> None:
-    """Create the files; when one of them cannot be, what was created is taken away again."""
+    """Create the files; if one of them fails, remove those already created."""
     made: list[Path] = []
     try:
         for file, text in texts.items():

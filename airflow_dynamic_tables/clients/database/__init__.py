@@ -1,1 +1,1 @@
-"""The SQL database under catalog and ledger: engine, tables, migrations."""
+"""The SQL database of catalog and ledger: engine, tables, migrations."""

@@ -1,4 +1,4 @@
-"""Connections to the SQL database, and bringing its schema up to date."""
+"""Connections to the SQL database, and schema upgrades."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 VERSION_TABLE = "dt_alembic_version"
 _MIGRATIONS = Path(__file__).parent / "migrations"
-# It tells of every look at the schema version, in the log of every refresh.
+# It logs every check of the schema version, which would appear in the log of every refresh.
 logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
 
 _PATIENCE = 60
-"""Seconds that a writer of SQLite waits for another one; a commit takes much less."""
+"""Seconds that an SQLite writer waits for another one; a commit takes much less."""
 
-_SCHEMA_LOCK = 0x64_745F_7570  # any constant: two processes that change the schema wait for one another
+_SCHEMA_LOCK = 0x64_745F_7570  # any constant: serializes processes that change the schema
 
 
 _DAMAGED = "; restore the file from a backup, or name another one"
@@ -45,14 +45,14 @@ _FILE_ADVICE = {
     sqlite3.SQLITE_NOTADB: _DAMAGED,
     sqlite3.SQLITE_READONLY: "; file and folder must be writable",
 }
-"""What to do about a file of SQLite, by the primary code of the error."""
+"""Advice for errors of an SQLite file, by the primary error code."""
 
 
 class Database:
     """One SQL database: SQLite, which upgrades itself, or PostgreSQL.
 
-    :param url: SQLAlchemy URL; PostgreSQL is always spoken to through psycopg, whatever driver the URL names.
-    :param private_files: a new file of SQLite, and its folder if that is new, are for their owner only, whatever the umask.
+    :param url: SQLAlchemy URL; psycopg is always used for PostgreSQL, whatever driver the URL names.
+    :param private_files: a new SQLite file, and its folder if new, are accessible by their owner only, whatever the umask.
     :raises ConfigurationError: when the URL is malformed or of another database.
     """
 
@@ -72,19 +72,19 @@ class Database:
 
     @classmethod
     def in_memory(cls) -> Database:
-        """An SQLite database in the memory of this process, which lives as long as this object."""
+        """An SQLite database in the memory of this process; it exists as long as this object."""
         return cls(f"sqlite:///file:/{uuid4()}?vfs=memdb&uri=true", private_files=False)
 
     @property
     def is_begun(self) -> bool:
-        """Whether the file of SQLite exists; a server is not asked."""
+        """Return whether the SQLite file exists; always True for a server, which is not queried."""
         return not self.is_sqlite or Path(self._url.database or "").exists()
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """A transaction that commits at the end of the body; on SQLite it holds the write lock from the start.
 
-        :raises CatalogUnavailableError: when the database cannot be reached or breaks off.
+        :raises CatalogUnavailableError: when the database cannot be reached or the connection breaks.
         :raises CatalogError: when it refuses a statement.
         """
         with self.errors(), self.engine.begin() as connection:
@@ -92,9 +92,9 @@ class Database:
 
     @contextmanager
     def changing_schema(self) -> Iterator[Connection]:
-        """A :meth:`transaction` that waits for whoever else changes the schema.
+        """A :meth:`transaction` that excludes concurrent changes of the schema.
 
-        :raises CatalogUnavailableError: when the database cannot be reached or breaks off.
+        :raises CatalogUnavailableError: when the database cannot be reached or the connection breaks.
         :raises CatalogError: when it refuses a statement.
         """
         with self.transaction() as connection:
@@ -103,14 +103,14 @@ class Database:
 
     @property
     def engine(self) -> Engine:
-        """The engine, once the schema is known to be the newest.
+        """The engine, after a check that the schema is up to date.
 
-        :raises ConfigurationError: when it is not, and a person has to see to it.
+        :raises ConfigurationError: when it is not and must be upgraded manually.
         """
         if self._engine is None:
             engine = self._raw_engine()
             if self._url.query.get("vfs") == "memdb":
-                # The database lives as long as a connection is open, and the engine pools none.
+                # The database exists as long as a connection is open, and the engine does not pool connections.
                 self._kept = engine.connect()
             with engine.connect() as connection:
                 current = self._revision(connection)
@@ -123,7 +123,7 @@ class Database:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Around everything that talks to the database: turns the driver's errors into this package's."""
+        """Convert the driver's errors to this package's exceptions."""
         try:
             yield
         except DBAPIError as error:
@@ -133,7 +133,7 @@ class Database:
             raise CatalogUnavailableError(f"Cannot reach {self}: {reason(error)}{todo}.") from error
 
     def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
-        """An INSERT that can be told what to do when the key is taken."""
+        """An INSERT that supports a clause for conflicting keys."""
         if self.is_sqlite:
             return sqlite.insert(table)
         from sqlalchemy.dialects import postgresql  # its drivers take a tenth of a second to import, and SQLite needs none
@@ -141,11 +141,11 @@ class Database:
         return postgresql.insert(table)
 
     def upgrade(self) -> None:
-        """Bring the schema to the newest version; idempotent, and safe when several processes do it at once.
+        """Upgrade the schema to the latest version; idempotent, and safe when several processes run it concurrently.
 
         :raises ConfigurationError: when a newer release of this package upgraded it already.
         """
-        # A tenth of what a command imports, and hardly ever needed.
+        # Imported here because it accounts for a tenth of a command's import time and is rarely needed.
         from alembic import command
 
         config = _config()
@@ -156,7 +156,7 @@ class Database:
             command.upgrade(config, "head")
 
     def close(self) -> None:
-        """Let go of pooled connections."""
+        """Close pooled connections."""
         if self._engine is not None:
             self._engine.dispose()
             self._engine = None
@@ -165,11 +165,11 @@ class Database:
         return shown(self._url)
 
     def _lock_schema(self, connection: Connection) -> None:
-        if not self.is_sqlite:  # which has the write lock already
+        if not self.is_sqlite:  # SQLite's transaction already holds the write lock
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
 
     def _revision(self, connection: Connection) -> str | None:
-        """The migration this database is at; ``None`` when it has none yet."""
+        """The current migration of this database; ``None`` before the first one."""
         if not inspect(connection).has_table(VERSION_TABLE):
             return None
         current: str | None = connection.scalar(select(column("version_num")).select_from(table(VERSION_TABLE)))
@@ -178,13 +178,13 @@ class Database:
         return current
 
     def _make_file(self, file: Path) -> None:
-        """Make the folder and the empty file of a new database; what is there already stays as it is."""
+        """Create the folder and the empty file of a new database; existing ones stay unchanged."""
         try:
             file.parent.mkdir(mode=0o700 if self._private_files else 0o777, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(f"{file.parent}: cannot be made ({error.strerror}); {self} is to live there.") from error
         if self._private_files and not str(file).startswith("file:"):
-            with suppress(OSError):  # it is there, or SQLite says why it cannot be
+            with suppress(OSError):  # it exists, or SQLite reports why it cannot be created
                 os.close(os.open(file, os.O_CREAT | os.O_EXCL, 0o600))
 
     def _raw_engine(self) -> Engine:
@@ -200,18 +200,18 @@ class Database:
 def _connect_args(url: URL) -> dict[str, Any]:
     if url.get_backend_name() == "sqlite":
         return {"timeout": _PATIENCE}
-    # A process that is stopped or cut off within a transaction must not keep everybody else from the table.
+    # A process that is suspended or disconnected within a transaction must not block all others.
     return {"options": url.query.get("options", "-c idle_in_transaction_session_timeout=60s")}
 
 
 def _file_advice(error: DBAPIError) -> str:
-    """What to do about a file that SQLite cannot use, as the end of a message; nothing when it is about something else."""
-    extended = getattr(error.orig, "sqlite_errorcode", None)  # the error of a closed connection has none
+    """Advice for an SQLite file that cannot be used, as the end of a message; empty for other errors."""
+    extended = getattr(error.orig, "sqlite_errorcode", None)  # an error of a closed connection has no code
     return "" if extended is None else _FILE_ADVICE.get(extended & 0xFF, "")
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # the driver must not begin transactions of its own
+    connection.isolation_level = None  # the driver must not begin transactions itself
     connection.execute(f"PRAGMA busy_timeout = {_PATIENCE * 1000}")  # milliseconds
     _use_wal(connection)
 
@@ -220,7 +220,7 @@ def _is_locked(error: BaseException) -> bool:
     return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode == sqlite3.SQLITE_BUSY
 
 
-# SQLite does not wait for whoever writes to a new file when the file is to change its journal, whatever the timeout says.
+# SQLite does not wait for a writer of a new file when the journal mode is changed, whatever the timeout.
 @retry(retry=retry_if_exception(_is_locked), stop=stop_after_delay(_PATIENCE), wait=wait_random(0.01, 0.1), reraise=True)
 def _use_wal(connection: Any) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
@@ -244,5 +244,5 @@ def _head() -> str:
 
 @cache
 def _revisions() -> frozenset[str]:
-    """All migrations, by the names of their files: the module of a migration is imported to run it, and for nothing else."""
+    """All migrations by their file names, so that a migration's module is only imported to run it."""
     return frozenset(file.name[1:5] for file in (_MIGRATIONS / "versions").glob("r[0-9][0-9][0-9][0-9]_*.py"))

@@ -1,4 +1,4 @@
-"""The SQL tables, as the newest migration leaves them. All names begin with ``dt_``."""
+"""The SQL tables as defined by the latest migration. All names begin with ``dt_``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class UtcDateTime(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """The same time in UTC.
+        """Convert the time to UTC.
 
         :raises ValueError: for a naive time.
         """
@@ -26,7 +26,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """Aware again, whatever the database returned."""
+        """Convert the time to an aware one in UTC."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -36,7 +36,7 @@ metadata = MetaData()
 
 
 def _keys(*names: str) -> list[Column[str]]:
-    """Columns that together name a row: of a database, a table, a function."""
+    """Columns of the key of a database, table or function."""
     return [Column(name, String(255), primary_key=True) for name in names]
 
 
@@ -69,7 +69,7 @@ catalog_partitions = Table(
     Column("spec", String(2048), primary_key=True),
     Column("value", JSON, nullable=False),
 )
-"""Partitions of tables whose format does not know its own."""
+"""Partitions of tables whose format does not store its partitions."""
 
 catalog_statistics = Table(
     "dt_statistics",
@@ -77,13 +77,13 @@ catalog_statistics = Table(
     *_keys("catalog", "database", "name"),
     Column("value", JSON, nullable=False),
 )
-"""One row a table, of formats that do not know their own: statistics of the table and of its columns."""
+"""One row per table of a format that does not store statistics: statistics of the table and its columns."""
 
 installation = Table("dt_installation", metadata, Column("id", String(64), primary_key=True))
-"""One row, made with the table: which installation this is. In a copy it is deleted, so that another one is made."""
+"""A single row that identifies the installation. In a copied database the row is deleted, so that a new id is created."""
 
 table_locks = Table("dt_table_locks", metadata, Column("table_name", String(767), primary_key=True))
-"""One row a table, locked while its stages are opened: overlapping partition sets are no unique key."""
+"""One row per table, locked while its stages are opened, because overlapping partition sets cannot be a unique key."""
 
 stages = Table(
     "dt_stages",
@@ -152,7 +152,7 @@ source_states = Table(
     Column("partitions", JSON(none_as_null=True)),
     Column("unsettled", JSON(none_as_null=True)),
 )
-"""One row for every source of a refresh; what is null is unknown."""
+"""One row per source of a refresh; null means unknown."""
 
 published_partitions = Table(
     "dt_published_partitions",
@@ -165,7 +165,7 @@ published_partitions = Table(
     Column("offered", String(255)),
     Column("told", String(255)),
 )
-"""One row for every time partition of a table that tells who waits for it when it is complete."""
+"""One row per time partition of a table that notifies its consumers of complete partitions."""
 
 jobs = Table(
     "dt_jobs",
@@ -180,7 +180,7 @@ jobs = Table(
     Index("dt_jobs_caller_key", "caller", "idempotency_key", unique=True),
     Index("dt_jobs_accepted", "accepted_at", "id"),
 )
-"""Refreshes that somebody asked for together and does not wait for. A key is of its caller alone."""
+"""Refreshes that were requested together and run asynchronously. An idempotency key is scoped to its caller."""
 
 job_refreshes = Table(
     "dt_job_refreshes",
@@ -193,7 +193,7 @@ job_refreshes = Table(
     Column("cluster", JSON, nullable=False),
     Column("error", Text),
 )
-"""One row for every table of a job."""
+"""One row per table of a job."""
 
 failed_runs = Table(
     "dt_failed_runs",
@@ -203,4 +203,4 @@ failed_runs = Table(
     Column("noted_at", UtcDateTime, nullable=False),
     Column("counts", Boolean, nullable=False),
 )
-"""One row for every scheduled run of a table that failed for good; it counts until a refresh of the table succeeds."""
+"""One row per scheduled run of a table that failed finally; it counts until a refresh of the table succeeds."""

@@ -1,1 +1,1 @@
-"""Delta tables as their logs have them: delta-rs reads, and an entry of a log is put where there is none yet."""
+"""Delta logs: snapshots are read by delta-rs, entries are written by an atomic put-if-absent."""

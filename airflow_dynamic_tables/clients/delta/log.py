@@ -1,4 +1,4 @@
-"""The log of a Delta table: entries with numbers, each a few lines of JSON that nobody changes any more."""
+"""The log of a Delta table: numbered, immutable entries of JSON lines."""
 
 from __future__ import annotations
 
@@ -8,75 +8,75 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from airflow_dynamic_tables.clients.delta.putting import put_if_absent
+from airflow_dynamic_tables.clients.delta.put_if_absent import put_if_absent
 from airflow_dynamic_tables.clients.files import list_entries, open_file
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 
 Action = Mapping[str, Mapping[str, Any]]
-"""One line of an entry: its kind, such as ``add`` or ``commitInfo``, and what it says."""
+"""One line of an entry: the action's kind, such as ``add`` or ``commitInfo``, and its content."""
 
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:(?:\d{10}\.(\d{10})\.|[0-9a-f-]{36}\.)?parquet|[0-9a-f-]{36}\.json)")
-"""A checkpoint in one file, one of so many parts, or one that names files with more of it."""
+"""A single-file checkpoint, one part of a multi-part checkpoint, or a v2 checkpoint that refers to sidecar files."""
 
 _OF_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*")
 
 FOLDER = "_delta_log"
-"""The folder of a table with its log."""
+"""The folder of a table's log."""
 
 _TOGETHER = 16
-"""How many entries are read at the same time: an object store takes its time for each."""
+"""Entries read in parallel, because each read from an object store has high latency."""
 
 
 class DeltaLog:
-    """The log of the table whose folder is at ``location``, a URI without a slash at its end."""
+    """The log of the table at ``location``, a URI without a trailing slash."""
 
     def __init__(self, location: str) -> None:
         self.location = location
 
     def uri(self, version: int) -> str:
-        """Where the entry of a version is, or would be."""
+        """The URI of a version's entry, whether or not it exists."""
         return f"{self.location}/{FOLDER}/{version:020d}.json"
 
     def versions(self) -> list[int]:
-        """The versions that can be read by their entries, ascending: without gaps, from the first one or a checkpoint on.
+        """The versions whose entries can be read, ascending and without gaps, from version 0 or a checkpoint on.
 
-        Before these there can be what somebody is cutting off just now, or an entry that came too late, where nobody reads it.
+        Earlier entries are ignored: a log cleanup may be deleting them, or they were written too late for any reader to use.
 
-        :raises CatalogUnavailableError: when nobody can tell.
+        :raises CatalogUnavailableError: when the log cannot be listed.
         """
         names = self._names()
         entries = _numbers(_ENTRY, names)
         known = {*entries}
         gap = next((entry for entry in reversed(entries) if entry - 1 not in known), 0)
         checkpoints = _whole_checkpoints(names)
-        # What comes after the newest checkpoint is read from there. After an older one it may have come too late.
+        # Versions after the newest checkpoint are read from there. Entries after an older one may have been written too late.
         starts = {0, *checkpoints, max(checkpoints, default=-1) + 1}
         start = min((entry for entry in entries if entry >= gap and entry in starts), default=None)
         return [entry for entry in entries if start is not None and entry >= start]
 
     def may_be_cut_off(self, version: int) -> bool:
-        """Whether a checkpoint stands for a version, so that its entry may have been taken away. As :meth:`versions`."""
+        """Return whether a checkpoint covers a version, so that its entry may have been deleted. Raises as :meth:`versions`."""
         return max(_numbers(_OF_CHECKPOINT, self._names()), default=-1) >= version
 
     def checkpoints(self) -> list[int]:
-        """The versions that have checkpoints, ascending. As :meth:`versions`."""
+        """The versions that have complete checkpoints, ascending. Raises as :meth:`versions`."""
         return [*_whole_checkpoints(self._names())]
 
     def newest_checkpoint(self) -> list[str]:
-        """The files of the newest checkpoint, by their URIs. As :meth:`versions`."""
+        """The URIs of the newest complete checkpoint's files. Raises as :meth:`versions`."""
         found = _whole_checkpoints(self._names())
         return [f"{self.location}/{FOLDER}/{name}" for name in (found[max(found)] if found else ())]
 
     def exists(self) -> bool:
-        """Whether there is a log at all; of one that was cleaned up there may be a checkpoint alone. As :meth:`versions`."""
+        """Return whether a log exists; after a cleanup it may consist of a checkpoint alone. Raises as :meth:`versions`."""
         return any(_ENTRY.fullmatch(name) or _OF_CHECKPOINT.fullmatch(name) for name in self._names())
 
     def entry(self, version: int) -> list[Action] | None:
-        """All that an entry says, in its order; ``None`` when it is not there (any more).
+        """All actions of an entry, in order; ``None`` when the entry does not exist (any more).
 
-        :raises CatalogUnavailableError: when it cannot be read, is garbage, or says nothing (yet).
+        :raises CatalogUnavailableError: when the entry cannot be read, is malformed, or is empty.
         """
         actions = self._read(version, whole=True)
         if actions == []:
@@ -87,12 +87,12 @@ class DeltaLog:
         return actions
 
     def entries(self, versions: Iterable[int]) -> list[list[Action] | None]:
-        """As :meth:`entry` of some versions, in their order."""
+        """The entries of several versions, in order. Raises as :meth:`entry`."""
         with ThreadPoolExecutor(_TOGETHER, thread_name_prefix="delta-log") as executor:
             return list(executor.map(self.entry, versions))
 
     def info(self, version: int) -> Mapping[str, Any] | None:
-        """The ``commitInfo`` of an entry: who made it, and how; empty when it has none, otherwise as :meth:`entry`."""
+        """The ``commitInfo`` of an entry; empty when it has none. ``None`` and errors as :meth:`entry`."""
         first = self._read(version, whole=False)
         if first is not None and not any("commitInfo" in action for action in first):
             first = self.entry(version)
@@ -101,9 +101,9 @@ class DeltaLog:
         return next((action["commitInfo"] or {} for action in first if "commitInfo" in action), {})
 
     def infos(self, versions: Iterable[int]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """As :meth:`info` of some versions in their order, as far as they are asked for; without those that are not there."""
+        """The ``commitInfo`` of several versions, in order and read lazily; versions without an entry are skipped."""
         waiting = list(versions)
-        size = 1  # often the first one is all that is asked for
+        size = 1  # often only the first one is consumed
         with ThreadPoolExecutor(_TOGETHER, thread_name_prefix="delta-log") as executor:
             while waiting:
                 group, waiting = waiting[:size], waiting[size:]
@@ -113,17 +113,17 @@ class DeltaLog:
                         yield version, info
 
     def put(self, version: int, actions: Sequence[Action]) -> bool:
-        """Make an entry, whole or not at all; False when somebody has made one of that number, maybe this call itself.
+        """Write an entry atomically; False when an entry of that number exists, possibly from a retry within this call.
 
-        :raises CommitRejectedError: when it surely was not made.
-        :raises CommitUnknownError: when the answer was lost.
-        :raises UnsupportedError: when the store has no way to write what is not there yet; nothing was written then.
+        :raises CommitRejectedError: when the entry was certainly not written.
+        :raises CommitUnknownError: when the outcome is unknown because the response was lost.
+        :raises UnsupportedError: when the store has no atomic put-if-absent; nothing was written.
         """
         text = "".join(json.dumps(action, ensure_ascii=False, separators=(",", ":")) + "\n" for action in actions)
         return put_if_absent(self.uri(version), text.encode())
 
     def _names(self) -> list[str]:
-        """What lies in the folder itself: below it others keep parts of checkpoints, or a copy of the log."""
+        """Names directly in the log folder; its subfolders can hold checkpoint sidecars or a copy of the log."""
         split = (entry.path.rpartition("/") for entry in list_entries(f"{self.location}/{FOLDER}"))
         return [name for folder, _, name in split if folder.endswith(f"/{FOLDER}")]
 
@@ -143,12 +143,12 @@ class DeltaLog:
 
 
 def _numbers(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
-    """The versions that files of a kind are of, ascending."""
+    """The versions of the files that match a pattern, ascending."""
     return sorted({int(match[1]) for match in map(pattern.fullmatch, names) if match})
 
 
 def _whole_checkpoints(names: Iterable[str]) -> dict[int, list[str]]:
-    """The files of each checkpoint by its version, ascending; none of one that a writer has not ended, which nobody reads."""
+    """The files of each complete checkpoint by version, ascending; incomplete checkpoints are ignored."""
     found: dict[tuple[int, int], list[str]] = {}
     for match in filter(None, map(_CHECKPOINT.fullmatch, names)):
         found.setdefault((int(match[1]), int(match[2] or 0)), []).append(match[0])

@@ -1,9 +1,10 @@
-"""One version of a Delta table: its columns, its files, and what somebody has to know to read or write it. delta-rs reads."""
+"""Snapshots of Delta tables, read by delta-rs."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -12,28 +13,84 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote
 
 from airflow_dynamic_tables.clients.delta.log import DeltaLog
-from airflow_dynamic_tables.clients.delta.types import schema_from_json
 from airflow_dynamic_tables.clients.files import file_system
 from airflow_dynamic_tables.clients.object_stores import is_object_store
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.types import Array, DataType, Field, Map, Primitive, Struct, parse_type, type_from_json
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, MissingExtraError, UnsupportedError, VersionNotFoundError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 
+WITHOUT_ZONE = "timestamp_ntz"
+"""A type that requires the table feature ``timestampNtz`` of readers and writers."""
+
+_PRIMITIVES = {
+    *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal"),
+    *("string", "binary", "date", "timestamp", WITHOUT_ZONE),
+}
+
+
+def schema_to_json(columns: Sequence[Column]) -> str:
+    """The JSON schema of a Delta table with these columns, all nullable.
+
+    :raises UnsupportedError: names a column whose type Delta does not have.
+    """
+    return json.dumps({"type": "struct", "fields": [_field(column) for column in columns]})
+
+
+def schema_from_json(schema: str) -> tuple[Column, ...]:
+    """The columns of a schema.
+
+    :raises UnsupportedError: for a type that Spark does not have.
+    """
+    return tuple(_column(field) for field in json.loads(schema)["fields"])
+
+
+def has_type(columns: Sequence[Column], name: str) -> bool:
+    """Return whether a column's type is, or contains, a type of this name."""
+    return any(name in _names(parse_type(column.type)) for column in columns)
+
+
+def _field(column: Column) -> dict[str, Any]:
+    kind = parse_type(column.type)
+    if unknown := sorted(_names(kind) - _PRIMITIVES):
+        family = unknown[0].split()[0]  # the units of an interval do not matter
+        raise UnsupportedError(f"Column {column.name!r}: Delta has no type {family} here; cast it to another type in the query.")
+    return Field(column.name, kind, nullable=True, comment=column.comment).as_json()
+
+
+def _column(field: Mapping[str, Any]) -> Column:
+    metadata = field.get("metadata") or {}
+    return Column(field["name"], str(type_from_json(field["type"])), field.get("nullable", True), metadata.get("comment"))
+
+
+def _names(kind: DataType) -> set[str]:
+    """The names of all primitive types within a type."""
+    match kind:
+        case Primitive(name):
+            return {name}
+        case Array(element):
+            return _names(element)
+        case Map(key, value):
+            return _names(key) | _names(value)
+        case Struct(fields):
+            return set().union(*(_names(field.type) for field in fields))
+
+
 _T = TypeVar("_T")
 
 NOTHING_YET = "dynamic-tables.no-version-yet"
-"""Property of a table that was made before its first version: its column only stands there because there has to be one."""
+"""Property of a table that was created before its first version, with a placeholder column because Delta requires one."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaFile:
     """One data file of a version.
 
-    ``path`` is as the log spells it, URL-encoded, which is what tells it from others; ``uri`` is where it is. ``partition`` has
-    values as text, as the log does; ``rows`` is ``None`` when nobody counted them.
+    ``path`` is the file's URL-encoded path in the log, which identifies it; ``uri`` is its location. ``partition`` has values as
+    text, as in the log; ``rows`` is ``None`` when the log has no row count.
     """
 
     path: str
@@ -46,7 +103,7 @@ class DeltaFile:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What readers and writers have to know; ``features`` are named from reader version 3 and writer version 7 on."""
+    """The protocol of readers and writers; ``features`` are listed from reader version 3 and writer version 7 on."""
 
     reader: int
     writer: int
@@ -55,7 +112,7 @@ class Protocol:
 
 
 class DeltaSnapshot:
-    """One version of the table at ``location``; what is asked for is read then.
+    """One version of the table at ``location``; its content is read lazily.
 
     :ivar version: its number in the log.
     """
@@ -67,25 +124,25 @@ class DeltaSnapshot:
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """The columns, partition keys among them wherever they stand.
+        """The columns, including partition keys at any position.
 
-        :raises UnsupportedError: when one has a type that Spark does not have.
+        :raises UnsupportedError: when a column has a type that Spark does not have.
         """
         return schema_from_json(self.schema)
 
     @cached_property
     def schema(self) -> str:
-        """The schema as the log has it: Spark's JSON."""
+        """The schema as stored in the log: Spark's JSON."""
         return str(self._table.schema().to_json())
 
     @property
     def partition_keys(self) -> tuple[str, ...]:
-        """The columns that the table is partitioned by."""
+        """The partition columns of the table."""
         return tuple(self._table.metadata().partition_columns)
 
     @property
     def id(self) -> str:
-        """What tells the table from any other, wherever it lies."""
+        """The unique id of the table, independent of its location."""
         return str(self._table.metadata().id)
 
     @property
@@ -95,17 +152,17 @@ class DeltaSnapshot:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties of the table, Delta's own (``delta.…``) among them."""
+        """The properties of the table, including Delta's own (``delta.…``)."""
         return dict(self._table.metadata().configuration)
 
     @property
     def created_ms(self) -> int | None:
-        """When the table was made, in milliseconds since 1970."""
+        """Creation time of the table, in milliseconds since 1970."""
         return self._table.metadata().created_time
 
     @property
     def protocol(self) -> Protocol:
-        """What readers and writers have to know."""
+        """The protocol that readers and writers must support."""
         told = self._table.protocol()
         return Protocol(
             told.min_reader_version,
@@ -115,7 +172,7 @@ class DeltaSnapshot:
         )
 
     def transaction(self, application: str) -> int | None:
-        """The last number that an application noted in the table, see the ``txn`` action; it outlives clean-ups of the log."""
+        """The latest number that an application recorded by a ``txn`` action; it survives log cleanup."""
         return self._read(lambda table: table.transaction_version(application))
 
     @cached_property
@@ -141,7 +198,7 @@ class DeltaSnapshot:
 
     @cached_property
     def hides_rows(self) -> bool:
-        """Whether rows of its files are deleted by deletion vectors, or that cannot be told."""
+        """Return whether deletion vectors delete rows of its files; True also when that cannot be determined."""
         from deltalake.exceptions import DeltaError
 
         if "deletionVectors" not in self.protocol.reader_features:
@@ -152,7 +209,7 @@ class DeltaSnapshot:
             return True
 
     def _read(self, read: Callable[[DeltaTable], _T]) -> _T:
-        """What delta-rs reads in the log only now: when somebody has cut that off since, the same version is opened again."""
+        """Read from the log by delta-rs; when the log was cleaned up meanwhile, reopen the same version and retry."""
         from deltalake.exceptions import DeltaError
 
         with _reading(self.location):
@@ -163,7 +220,7 @@ class DeltaSnapshot:
                 return read(self._table)
 
     def create_checkpoint(self) -> None:
-        """Write a checkpoint of this version, so that its readers need not read the log from its beginning."""
+        """Write a checkpoint of this version, so that readers need not replay the log from its beginning."""
         with _reading(self.location):
             self._table.create_checkpoint()
 
@@ -171,19 +228,19 @@ class DeltaSnapshot:
 _COLUMNS = ("path", "size_bytes", "modification_time", "num_records", "partition")
 
 _SIGNS = frozenset("%#?[]\\|^")
-"""Signs in the name of a folder for which delta-rs 1.6 looks elsewhere, or panics."""
+"""Characters in a folder name for which delta-rs 1.6 looks in the wrong place or panics."""
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
 
 
 def open_snapshot(location: str, version: int | None = None) -> DeltaSnapshot | None:
-    """A version of the table at a location, the latest by default; ``None`` when there is no Delta table.
+    """Open a version of the table at a location, the latest by default; ``None`` when there is no Delta table.
 
-    :param location: a URI, without a slash at its end; credentials and endpoint are those that all other files are read with.
-    :raises VersionNotFoundError: when the log does not lead to that version (any more).
-    :raises CatalogUnavailableError: when the log cannot be read, or its latest entry is not written yet.
+    :param location: a URI without a trailing slash; credentials and endpoint are fsspec's, as for all other files.
+    :raises VersionNotFoundError: when that version cannot be reconstructed from the log (any more).
+    :raises CatalogUnavailableError: when the log cannot be read, or its latest entry is not complete.
     :raises MissingExtraError: when delta-rs is not installed.
-    :raises UnsupportedError: when delta-rs looks elsewhere for such a location.
+    :raises UnsupportedError: when delta-rs cannot handle the location's name.
     """
     try:
         from deltalake.exceptions import DeltaError
@@ -200,13 +257,13 @@ def open_snapshot(location: str, version: int | None = None) -> DeltaSnapshot | 
         if version is not None and isinstance(error.__cause__, DeltaError):
             raise VersionNotFoundError(f"Version {version} of the log of {location} cannot be read: {_short(error)}") from error
         raise
-    if version is None and not is_object_store(location):  # there, an entry is whole as soon as it is there
+    if version is None and not is_object_store(location):  # an object store never shows partial entries
         DeltaLog(location).info(snapshot.version)
     return snapshot
 
 
 def _opened(location: str, version: int | None, attempts: int = 3) -> DeltaTable:
-    """What delta-rs opens. It lists the log before it reads it, and meanwhile somebody may cut that off: then it lists again."""
+    """Open a table by delta-rs, retrying when a log cleanup deletes entries between its listing and its reads."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
@@ -226,7 +283,7 @@ def _check_signs(location: str) -> None:
 
 
 def storage_options(location: str) -> dict[str, str]:
-    """How delta-rs reaches the store of a location: as fsspec does, by what fsspec's configuration or the environment says."""
+    """Options by which delta-rs reaches the store of a location, derived from fsspec's configuration or the environment."""
     system, _ = file_system(location)
     if "s3" not in system.protocol:
         return {}
@@ -245,14 +302,14 @@ def storage_options(location: str) -> dict[str, str]:
 
 
 def _address(location: str) -> str:
-    """A location as delta-rs takes it: it decodes what is in an address, which here is a path as it is."""
+    """A location as delta-rs expects it: URL-encoded, because delta-rs decodes addresses."""
     system, path = file_system(location)
     return path if "file" in system.protocol else f"{location.partition('://')[0]}://{quote(path)}"
 
 
 @contextmanager
 def _reading(location: str) -> Iterator[None]:
-    """Around everything that delta-rs reads."""
+    """Convert the errors of reading by delta-rs."""
     from deltalake.exceptions import DeltaError
 
     try:
@@ -262,18 +319,18 @@ def _reading(location: str) -> Iterator[None]:
 
 
 def _short(error: BaseException) -> str:
-    """What an error says, without the stack that delta-rs hangs on."""
+    """An error's message without the stack trace that delta-rs appends."""
     return str(error).split("\n", 1)[0].rstrip(".")
 
 
 def file_uri(location: str, path: str) -> str:
-    """Where a file is, by its path in the log: relative to the table, or an address of its own."""
+    """The URI of a file by its path in the log, which is relative to the table or absolute."""
     plain = unquote(path)
     return plain if _SCHEME.match(plain) else f"{location}/{plain}"
 
 
 def _text(value: Any) -> str | None:
-    """The value of a partition key as the log spells it."""
+    """A partition value as spelled in the log."""
     match value:
         case None:
             return None
@@ -286,3 +343,51 @@ def _text(value: Any) -> str | None:
         case bytes():
             return value.decode("latin-1")
     return str(value)
+
+
+NO_TIME_ZONE = "timestampNtz"
+"""The feature of tables with timestamps without time zone."""
+
+_KNOWN = {
+    *(NO_TIME_ZONE, "v2Checkpoint", "vacuumProtocolCheck"),
+    # These features only permit what properties of the table or its columns enable; those are checked separately.
+    *("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "identityColumns", "columnMapping"),
+}
+_NEWEST_READER = 3
+_NEWEST_WRITER = 7
+
+_OF_COLUMNS = {
+    "delta.invariants": "invariants of its columns",
+    "delta.generationExpression": "generated columns",
+    "delta.identity.": "identity columns",
+    "CURRENT_DEFAULT": "defaults of columns",
+}
+"""Markers in the schema of a table whose columns have constraints beyond their types."""
+
+_OF_PROPERTIES = {
+    "delta.appendOnly": "it may only be appended to",
+    "delta.enableChangeDataFeed": "it keeps a change data feed",
+    "delta.enableDeletionVectors": "it keeps deletion vectors",
+    "delta.enableRowTracking": "it tracks rows",
+    "delta.enableInCommitTimestamps": "it keeps timestamps in commits",
+    "delta.enableIcebergCompatV1": "it is to be read as Iceberg",
+    "delta.enableIcebergCompatV2": "it is to be read as Iceberg",
+}
+
+
+def why_unwritable(snapshot: DeltaSnapshot) -> str | None:
+    """Return why this package must not add or remove files of a table; ``None`` when it is safe."""
+    protocol = snapshot.protocol
+    if unknown := sorted((protocol.writer_features | protocol.reader_features) - _KNOWN):
+        return f"has the feature {unknown[0]}"
+    if protocol.writer > _NEWEST_WRITER or protocol.reader > _NEWEST_READER:
+        return f"needs readers of version {protocol.reader} and writers of version {protocol.writer}"
+    properties = snapshot.properties
+    if (mode := properties.get("delta.columnMapping.mode", "none").lower()) != "none":
+        return f"maps its columns by {mode} (delta.columnMapping.mode)"
+    for name, what in _OF_PROPERTIES.items():
+        if properties.get(name, "").lower() == "true":
+            return f"has the property {name}: {what}"
+    if constraint := next((name for name in properties if name.startswith("delta.constraints.")), None):
+        return f"has the constraint {constraint.removeprefix('delta.constraints.')}"
+    return next((f"has {what}" for name, what in _OF_COLUMNS.items() if f'"{name}' in snapshot.schema), None)

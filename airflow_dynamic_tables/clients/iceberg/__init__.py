@@ -1,1 +1,1 @@
-"""What PyIceberg knows: catalogs of every kind, types and content of tables. No commit of rows."""
+"""PyIceberg catalogs of all kinds, and the types and content of their tables; data commits are not implemented here."""

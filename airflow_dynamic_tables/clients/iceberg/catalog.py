@@ -1,16 +1,21 @@
-"""PyIceberg's catalog in a SQL database, at a cost that does not grow with the history of a table."""
+"""SQL catalog of Iceberg tables, and errors of damaged metadata files that name the table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from inspect import isfunction
 from threading import local
-from typing import Any
+from typing import Any, TypeVar
+from uuid import uuid4
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog, SqlCatalogBaseTable
-from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.table import CommitTableResponse, StagedTable, Table
+from pyiceberg.exceptions import NoSuchTableError, ValidationError
+from pyiceberg.table import CommitTableResponse, StagedTable, Table, TableProperties
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
@@ -24,22 +29,101 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Identifier
 
 from airflow_dynamic_tables.clients.sql_servers import make_engine, parse_url
+from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
+from airflow_dynamic_tables.core.mistakes import shown
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, DynamicTableError
+
+_Table = TypeVar("_Table")
+
+_DAMAGE = (
+    *(ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, AssertionError),
+    *(EOFError, RecursionError, SystemError, NotImplementedError, struct.error, zlib.error, ValidationError),
+)
+"""Errors of reading a file that is truncated or corrupt, or whose content PyIceberg does not support."""
+
+
+@contextmanager
+def damage_named(path: object, catalog: str) -> Iterator[None]:
+    """Convert errors of damaged metadata; wrap only PyIceberg's reads of a table.
+
+    :raises CatalogUnavailableError: names the table when one of its metadata files is damaged.
+    """
+    try:
+        yield
+    except DynamicTableError:
+        raise
+    except _DAMAGE as error:
+        why = shown(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason given'}")
+        raise CatalogUnavailableError(
+            f"A metadata file of Iceberg table {path} in catalog {catalog} is damaged ({why}); restore the file, or drop the "
+            "table and refresh it again."
+        ) from error
+
+
+def names_damage(table: type[_Table]) -> type[_Table]:
+    """Run each public method of a class within :func:`damage_named`; its instances have a ``_path`` and a ``_store``."""
+
+    def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def run(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+            with damage_named(self._path, self._store.catalog):
+                return method(self, *args, **kwargs)
+
+        return run
+
+    for name, method in [*vars(table).items()]:
+        if isfunction(method) and not name.startswith("_"):
+            setattr(table, name, guarded(method))
+    return table
+
+
+PREVIOUS_METADATA = {TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "10"}
+"""Number of previous metadata files kept; each is as large as the table's history, and none is read again."""
+
+LATEST_VERSION = 2
+"""The latest format version that PyIceberg writes; it can read later ones."""
+
+NEW_TABLE = {
+    TableProperties.FORMAT_VERSION: str(LATEST_VERSION),
+    TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
+    **PREVIOUS_METADATA,
+}
+"""Properties of a new table."""
+
+
+def warehouse(catalog: Catalog) -> str | None:
+    """URI of the folder for new tables; ``None`` when only the server knows it."""
+    named = str(catalog.properties.get("warehouse") or "")
+    return named.rstrip("/") if "://" in named else None
+
+
+def new_location(catalog: Catalog, path: ObjectPath) -> str | None:
+    """A unique location for a new table: a renamed table keeps its folder, which a new table of its old name must not share.
+
+    :return: ``None`` when only the catalog knows its tables' locations; the catalog then chooses.
+    """
+    folder = f"{folder_name(path.name)}-{uuid4().hex}"
+    if (root := warehouse(catalog)) is not None:
+        return f"{root}/{folder_name(path.database)}/{folder}"
+    namespace = catalog.load_namespace_properties((path.database,)).get("location")
+    return f"{str(namespace).rstrip('/')}/{folder}" if namespace else None
+
 
 _PATIENCE = 60
-"""Seconds that somebody else may keep an SQLite database to himself."""
+"""Seconds to wait for another process's lock on an SQLite database."""
 
 
 class _Read(local):
-    """Rows that were read in one query; of one thread, because others may be committing."""
+    """Rows fetched by one query; local to a thread, because other threads may be committing."""
 
     rows: dict[tuple[str, str], IcebergTables] | None = None
 
 
 class LeanCatalog(SqlCatalog):
-    """PyIceberg's own reads and copies the whole metadata of a table several times for one change: seconds for many snapshots.
+    """An SQL catalog that caches the latest table metadata.
 
-    A metadata file never changes, so the one that was read or written last is not read again while the catalog names it and it is
-    there.
+    PyIceberg reads and copies the metadata of a table several times per change, which takes seconds with many snapshots. Metadata
+    files are immutable, so the one last read or written is reused while the catalog refers to it and it exists.
     """
 
     def __init__(self, name: str, **properties: Any) -> None:
@@ -49,7 +133,7 @@ class LeanCatalog(SqlCatalog):
 
     @contextmanager
     def reading_many(self, rows: Iterable[IcebergTables]) -> Iterator[None]:
-        """Around reads of many tables: their rows were read in one query, instead of one for each table."""
+        """Read many tables from rows that one query fetched, instead of one query per table."""
         self._read.rows = {(row.table_namespace, row.table_name): row for row in rows}
         try:
             yield
@@ -66,7 +150,7 @@ class LeanCatalog(SqlCatalog):
         return self._convert_orm_to_iceberg(row)
 
     def known_metadata(self, identifier: str | Identifier) -> str | None:
-        """Where the metadata of a table are, within :meth:`reading_many`; ``None`` where the database has to be asked."""
+        """The metadata location of a table within :meth:`reading_many`; ``None`` when the database has to be queried."""
         row = self._row(identifier)
         return row.metadata_location if row is not None else None
 
@@ -115,7 +199,7 @@ class LeanCatalog(SqlCatalog):
 
 
 def _updated(table: Table, updates: tuple[TableUpdate, ...]) -> TableMetadata:
-    """PyIceberg's ``update_table_metadata`` without its last step, a deep copy of the result."""
+    """PyIceberg's ``update_table_metadata`` without its final deep copy of the result."""
     context = _TableMetadataUpdateContext()
     metadata = table.metadata
     for update in updates:
@@ -131,7 +215,7 @@ def _updated(table: Table, updates: tuple[TableUpdate, ...]) -> TableMetadata:
 
 
 def on_database(name: str, **properties: str) -> LeanCatalog:
-    """A catalog in a database that the property ``uri`` names; its tables are made when they are missing.
+    """A catalog in the database of the property ``uri``; missing catalog tables are created.
 
     :raises ConfigurationError: when the URL is malformed.
     :raises MissingExtraError: when the driver is not installed.
@@ -144,7 +228,7 @@ def on_database(name: str, **properties: str) -> LeanCatalog:
     uri = engine.url.render_as_string(hide_password=False)
     catalog = LeanCatalog(name, **{**properties, "uri": uri, "init_catalog_tables": "false"})
 
-    # PyIceberg's own engine pools connections, which must not live through a fork, and is impatient with SQLite's lock.
+    # PyIceberg's own engine pools connections, which must not be used after a fork, and waits too briefly for SQLite's lock.
     catalog.engine.dispose()
     catalog.engine = engine
     return catalog

@@ -1,8 +1,7 @@
-"""Other columns and partition keys for an Iceberg table all of whose rows are replaced, and the meaning of its old files.
+"""Replace the columns and partition keys of an Iceberg table together with all its rows, keeping old snapshots readable.
 
-As in Iceberg's own ``REPLACE TABLE`` a name keeps the id that it has had before, whatever its type was. The files of old
-snapshots are read by the names of their columns, which have one mapping for all of them: with another id for the same name, old
-rows would read as nulls.
+As in Iceberg's own ``REPLACE TABLE``, a name keeps its former field id, whatever its type was. The files of old snapshots are
+read by column names through a single name mapping: with another id for the same name, old rows would read as nulls.
 """
 
 from __future__ import annotations
@@ -35,25 +34,24 @@ from pyiceberg.table.update import (
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-from airflow_dynamic_tables.clients.iceberg.keys import KeyField, key_fields, key_of
 from airflow_dynamic_tables.clients.iceberg.revisions import is_anchor
-from airflow_dynamic_tables.clients.iceberg.types import schema_of
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.clients.iceberg.schemas import KeyField, key_fields, key_of, schema_of
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What changes in the metadata of a table, and what nobody else may have changed meanwhile."""
+    """Metadata updates of a table, and the requirements that detect concurrent changes."""
 
     updates: tuple[TableUpdate, ...]
     requirements: tuple[TableRequirement, ...]
 
 
 def replacement(metadata: TableMetadata, columns: Sequence[Column], partition_keys: Sequence[str]) -> Replacement:
-    """Give a table exactly these columns and partition keys.
+    """Set exactly these columns and partition keys on a table.
 
-    :raises UnsupportedError: names the column whose type Iceberg does not have.
+    :raises UnsupportedError: names a column whose type Iceberg does not have.
     """
     schema = _schema(metadata, columns)
     spec = _spec(metadata, schema, partition_keys)
@@ -66,7 +64,7 @@ def replacement(metadata: TableMetadata, columns: Sequence[Column], partition_ke
     if spec.spec_id not in known_specs:
         updates.append(AddPartitionSpecUpdate(spec=spec))
     updates.append(SetDefaultSpecUpdate.model_validate({"spec-id": spec.spec_id}))
-    if metadata.default_sort_order_id:  # another engine's, of columns that there may be no more
+    if metadata.default_sort_order_id:  # another engine's sort order, whose columns may be dropped
         updates.append(SetDefaultSortOrderUpdate.model_validate({"sort-order-id": 0}))
     mapping = NameMapping(_merged(_known_mapping(metadata), list(create_mapping_from_schema(schema))))
     updates.append(SetPropertiesUpdate(updates={TableProperties.DEFAULT_NAME_MAPPING: mapping.model_dump_json()}))
@@ -80,12 +78,12 @@ def replacement(metadata: TableMetadata, columns: Sequence[Column], partition_ke
 
 
 def forgotten(metadata: TableMetadata) -> tuple[TableUpdate, ...]:
-    """What takes specs by columns that there are no more out of a table, with all snapshots but the current one.
+    """Updates that remove the partition specs of dropped columns, together with all snapshots except the current one.
 
-    With such a spec in the metadata Iceberg's Java library opens no table (its issue 10234), and without it no snapshot that was
-    written by it. Nothing is taken out while there is none.
+    Iceberg's Java library cannot open a table whose metadata has such a spec (its issue 10234), and without the spec it cannot
+    open snapshots written by it. Without such a spec, nothing is removed.
 
-    :raises SchemaEvolutionError: when a branch or tag of another engine keeps a snapshot.
+    :raises SchemaEvolutionError: when a branch or tag of another engine retains a snapshot.
     """
     keys = {field.field_id for field in metadata.schema().fields if field.field_type.is_primitive}
     specs = [spec.spec_id for spec in metadata.partition_specs if any(field.source_id not in keys for field in spec.fields)]
@@ -103,7 +101,7 @@ def forgotten(metadata: TableMetadata) -> tuple[TableUpdate, ...]:
 
 
 def _schema(metadata: TableMetadata, columns: Sequence[Column]) -> Schema:
-    """The schema of these columns; an earlier one of the table when it is the same."""
+    """The schema of these columns; an identical earlier schema of the table is reused."""
     known = _ids_of_names(metadata)
     new = count(metadata.last_column_id + 1)
     drawn = schema_of(columns)
@@ -113,7 +111,7 @@ def _schema(metadata: TableMetadata, columns: Sequence[Column]) -> Schema:
 
 
 def _ids_of_names(metadata: TableMetadata) -> dict[str, int]:
-    """The id of every name that a column or a part of one has or had; a name that another engine took away has none."""
+    """The field id of every name that a column or nested field has or had; a name that another engine dropped has none."""
     in_order = sorted(metadata.schemas, key=lambda schema: (schema.schema_id == metadata.current_schema_id, schema.schema_id))
     last_names = {field_id: str(schema.find_column_name(field_id)) for schema in in_order for field_id in schema.field_ids}
     current = metadata.schema().field_ids
@@ -151,7 +149,7 @@ def _numbered(kind: IcebergType, name: str, id_of: Callable[[str], int]) -> Iceb
 
 
 def _spec(metadata: TableMetadata, schema: Schema, partition_keys: Sequence[str]) -> PartitionSpec:
-    """Partitioning by these columns; an earlier spec of the table when it is the same."""
+    """The partition spec of these keys; an identical earlier spec of the table is reused."""
     wanted = list(key_fields(schema, partition_keys))
     if _is_by(metadata.spec(), wanted, metadata.schema()):
         return metadata.spec()
@@ -163,7 +161,7 @@ def _spec(metadata: TableMetadata, schema: Schema, partition_keys: Sequence[str]
 
 
 def _is_by(spec: PartitionSpec, wanted: Sequence[KeyField], schema: Schema) -> bool:
-    """Whether a spec is that by these fields, whose columns have the same types in a schema."""
+    """Return whether a spec partitions by these fields, whose columns have the same types in a schema."""
     by = [(field.source_id, key_of(field, schema), str(field.transform)) for field in spec.fields]
     is_same = by == [(field.source.field_id, field.key, str(field.transform)) for field in wanted]
     return is_same and all(schema.find_type(field.source.field_id) == field.source.field_type for field in wanted)
@@ -175,7 +173,7 @@ def _partition_field(known: dict[tuple[int, str, str], PartitionField], wanted: 
 
 
 def _stable_fields(metadata: TableMetadata, schema: Schema) -> Iterator[PartitionField]:
-    """Fields of all specs by columns that always had the type that they have in this schema."""
+    """Partition fields of all specs whose columns have had this schema's type in all schemas."""
     types: dict[int, set[str]] = {}
     for one in (*metadata.schemas, schema):
         for column in one.fields:
@@ -193,7 +191,7 @@ def _known_mapping(metadata: TableMetadata) -> list[MappedField]:
 
 
 def _merged(known: Sequence[MappedField], new: Sequence[MappedField]) -> list[MappedField]:
-    """Names of both; where one has two ids, the new one."""
+    """The union of both mappings; for a name with two ids, the new one wins."""
     taken = {name for field in new for name in field.names}
     by_id = {field.field_id: field for field in known}
     merged = []

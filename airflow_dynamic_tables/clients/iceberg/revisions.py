@@ -1,21 +1,18 @@
-"""Properties of Iceberg tables, changed by compare-and-swap, which no Iceberg catalog offers for properties (ADR 18).
-
-A commit can require that a tag is where it was. So every change of these properties takes away a tag that is named by the
-revision before, and sets one that is named by the next: of two who change the same revision one finds its tag gone. The tags are
-on an empty snapshot that belongs to no branch.
-"""
+"""Data files and partitions of an Iceberg table, and revisions by which its properties are changed atomically."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4, uuid5
 
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import BadRequestError
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import write_manifest_list
+from pyiceberg.manifest import DataFile, ManifestContent, write_manifest_list
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -32,15 +29,76 @@ from pyiceberg.table.update import (
     TableUpdate,
     _apply_table_update,
 )
+from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.typedef import IcebergBaseModel
+from pyiceberg.utils.concurrent import ExecutorFactory
 
+from airflow_dynamic_tables.clients.iceberg.schemas import key_of
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.exceptions import UnsupportedError
 
+
+def partition(file: DataFile, spec: PartitionSpec, schema: Schema) -> dict[str, str | None]:
+    """The partition of a file as text, by the partition keys whose columns still exist; ``None`` for null."""
+    values: dict[str, str | None] = {}
+    for position, field in _fields(spec, schema):
+        kind = schema.find_field(field.source_id).field_type
+        value = file.partition[position]
+        values[key_of(field, schema)] = None if value is None else field.transform.to_human_string(kind, value)
+    return values
+
+
+def is_split(file: DataFile, spec: PartitionSpec, schema: Schema, asked: PartitionSet) -> bool:
+    """Return whether a file may have rows inside and outside the given partitions, because it was written with other keys."""
+    names = {field.name for _, field in _fields(spec, schema) if isinstance(field.transform, IdentityTransform)}
+    if asked.is_told_by(names):  # true of all files without other keys, usually most of them
+        return False
+    values = partition(file, spec, schema)
+    plain = {name: values[name] for name in names}
+    return not asked.covers(plain) and asked.overlaps(PartitionSet.of([plain]))
+
+
+def key_columns(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
+    """Column names of the partition keys in a catalog, by the keys of :func:`partition`."""
+    fields = (field for _, field in _fields(spec, schema) if not isinstance(field.transform, VoidTransform))
+    return {
+        (key := key_of(field, schema)): str(schema.find_column_name(field.source_id))
+        if isinstance(field.transform, IdentityTransform)
+        else key
+        for field in fields
+    }
+
+
+def _fields(spec: PartitionSpec, schema: Schema) -> Iterator[tuple[int, PartitionField]]:
+    """The partition fields with their positions, without former keys whose columns another engine dropped."""
+    for position, field in enumerate(spec.fields):
+        if schema.find_column_name(field.source_id) is not None:
+            yield position, field
+
+
+def has_delete_files(table: Table) -> bool:
+    """Return whether delete files remove rows of the data files, so that no row count is available."""
+    snapshot = table.current_snapshot()
+    manifests = snapshot.manifests(table.io) if snapshot else []
+    return any(manifest.content == ManifestContent.DELETES for manifest in manifests)
+
+
+def data_files(table: Table) -> Iterator[tuple[DataFile, PartitionSpec]]:
+    """The data files of the current snapshot with the spec each was written by; manifests are read in parallel."""
+    snapshot = table.current_snapshot()
+    manifests = snapshot.manifests(table.io) if snapshot else []
+    of_data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
+    read = ExecutorFactory.get_or_create().map(lambda manifest: manifest.fetch_manifest_entry(table.io), of_data)
+    for manifest, entries in zip(of_data, read, strict=True):
+        spec = table.specs()[manifest.partition_spec_id]
+        yield from ((entry.data_file, spec) for entry in entries)
+
+
 REVISION = "dynamic-tables.revision"
-"""Property of a table that tells one state of the others from the next."""
+"""Property of a table that identifies one state of its properties."""
 
 TAG = "dynamic-tables-"
-"""What the names of the tags begin with."""
+"""Prefix of the tags' names."""
 
 _NO_TAGS = "The catalog keeps no tags of Iceberg tables, without which nobody can change a dynamic table and lose nothing"
 
@@ -48,7 +106,7 @@ _NAMES = UUID("6b3ba2d4-3c35-4b0b-8f0c-6a5f5d9c6f43")
 
 
 def next_ms(metadata: TableMetadata) -> int:
-    """The time of the next change of a table, in milliseconds: now, or just after the last one when the clock is behind."""
+    """Timestamp of the next change of a table, in milliseconds: now, or just after the last change when the clock is behind."""
     times = (
         metadata.last_updated_ms,
         *(entry.timestamp_ms for entry in metadata.snapshot_log[-1:]),
@@ -58,7 +116,7 @@ def next_ms(metadata: TableMetadata) -> int:
 
 
 class UpdatedAt(IcebergBaseModel):
-    """A change of a table's metadata that says when it was made; without it PyIceberg asks the clock."""
+    """A metadata update with the time of the change; without it PyIceberg uses the clock."""
 
     timestamp_ms: int
 
@@ -69,7 +127,7 @@ def _updated_at(update: UpdatedAt, base_metadata: TableMetadata, _: Any) -> Tabl
 
 
 def dated(table: Table) -> tuple[TableUpdate, ...]:
-    """The update that says when a change without a snapshot was made; a server of the REST protocol has a clock of its own."""
+    """The update that dates a change without a snapshot; empty for REST catalogs, whose server uses its own clock."""
     if not isinstance(table.catalog, MetastoreCatalog):
         return ()
     return (UpdatedAt(timestamp_ms=next_ms(table.metadata)),)  # type: ignore[return-value]  # see there
@@ -81,20 +139,20 @@ def first_revision() -> str:
 
 
 def is_anchor(metadata: TableMetadata, snapshot_id: int) -> bool:
-    """Whether a snapshot is there for the tags alone."""
+    """Return whether a snapshot exists only for the tags."""
     return any(name.startswith(TAG) and ref.snapshot_id == snapshot_id for name, ref in metadata.refs.items())
 
 
 def is_anchored(metadata: TableMetadata) -> bool:
-    """Whether the revision of a table has its tag: not before the first change, nor when somebody dropped it."""
+    """Return whether the tag of a table's revision exists: it does not before the first change, or when it was dropped."""
     return _tag(metadata) in metadata.refs
 
 
 def anchor(table: Table) -> None:
-    """Set the tag of the revision that a table has; its properties stay as they are.
+    """Set the tag of a table's current revision; its properties stay unchanged.
 
-    :raises CommitFailedException: when somebody else changed the table meanwhile.
-    :raises UnsupportedError: when the catalog keeps no tags.
+    :raises CommitFailedException: when the table was changed concurrently.
+    :raises UnsupportedError: when the catalog does not store tags.
     """
     metadata = table.metadata
     snapshots = [ref.snapshot_id for name, ref in metadata.refs.items() if name.startswith(TAG)]
@@ -104,7 +162,7 @@ def anchor(table: Table) -> None:
         snapshots.append(snapshot.snapshot_id)
         updates.append(AddSnapshotUpdate(snapshot=snapshot))
     updates.append(_set(_tag(metadata), snapshots[0]))
-    # Of a table without any snapshot PyIceberg lets nothing else be required.
+    # PyIceberg allows no other requirement for a table without snapshots.
     free = _tag(metadata) if metadata.snapshots else MAIN_BRANCH
     try:
         committed = _commit(table, [_points_to(free, None)], updates)
@@ -115,9 +173,9 @@ def anchor(table: Table) -> None:
 
 
 def alter(table: Table, changed: Mapping[str, str], removed: Iterable[str]) -> None:
-    """Change properties of a table as it was read, which is anchored, unless somebody changed the same ones since.
+    """Change properties of an anchored table, unless its properties changed since it was read.
 
-    :raises CommitFailedException: when somebody did.
+    :raises CommitFailedException: when they changed concurrently.
     """
     metadata = table.metadata
     before = _tag(metadata)
@@ -149,7 +207,7 @@ def _commit(table: Table, requirements: Sequence[TableRequirement], updates: Seq
 
 
 def _empty_snapshot(metadata: TableMetadata, io: FileIO) -> Snapshot:
-    """A snapshot without files; its list of manifests is written."""
+    """A snapshot without files; its manifest list is written."""
     snapshot_id = metadata.new_snapshot_id()
     number = metadata.next_sequence_number()
     place = f"{metadata.location.rstrip('/')}/metadata/snap-{snapshot_id}-0-{uuid4()}.avro"

@@ -1,4 +1,4 @@
-"""Iceberg catalogs of any kind that PyIceberg knows and this package was tried with: opened, and what their errors mean."""
+"""Iceberg catalogs of the supported kinds: connections and conversion of their errors."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from airflow_dynamic_tables.redaction import HIDDEN, is_secret_name
 class Kind:
     """One kind of Iceberg catalog.
 
-    ``place`` is ``module:function or class`` that makes a client of a name and properties; it is imported on use. ``schemes`` are
-    what its ``uri`` begins with, none when it has none, and ``example`` is one. ``extra`` is the extra of this package that it
-    needs. One that ``folds_names`` takes lower-case letters, digits and underscores. ``comment`` is the property of a namespace
-    that is its comment, which never changes where the catalog ``keeps_comments``. One that ``checks_new_names`` of
-    tables itself does so better than whoever asks before: the table may have the new name already, and its former one as well.
+    ``place`` is ``module:function or class`` that creates a client from a name and properties; it is imported on use. ``schemes``
+    are the valid schemes of its ``uri``, empty when it has none, and ``example`` is an example of one. ``extra`` is the extra of
+    this package that it requires. A kind that ``folds_names`` accepts lower-case letters, digits and underscores. ``comment`` is
+    the namespace property that holds its comment, which cannot be changed where the catalog ``keeps_comments``. A kind that
+    ``checks_new_names`` of tables does so more reliably than a check by the caller: during a rename, a table may have both names.
     """
 
     place: str
@@ -53,9 +53,9 @@ class Kind:
     example: str = ""
 
     def load(self) -> Callable[..., Catalog]:
-        """Import it.
+        """Import the client.
 
-        :raises MissingExtraError: when what it needs is not installed.
+        :raises MissingExtraError: when its dependencies are not installed.
         """
         module, _, name = self.place.partition(":")
         try:
@@ -70,32 +70,30 @@ class Kind:
 _HERE = "airflow_dynamic_tables.clients.iceberg"
 
 KINDS: Mapping[str, Kind] = {
-    "rest": Kind(f"{_HERE}.kinds.rest:PatientServer", ("http", "https"), example="https://catalog.example.com"),
+    "rest": Kind(f"{_HERE}.rest:PatientServer", ("http", "https"), example="https://catalog.example.com"),
     "hive": Kind(
-        f"{_HERE}.kinds.hive:PatientMetastore",
+        f"{_HERE}.hive:PatientMetastore",
         ("thrift",),
         extra="hive",
         folds_names=True,
         keeps_comments=True,
         example="thrift://metastore:9083",
     ),
-    "glue": Kind(
-        f"{_HERE}.kinds.glue:RenamingGlue", extra="glue", folds_names=True, comment="Description", checks_new_names=True
-    ),
+    "glue": Kind(f"{_HERE}.glue:RenamingGlue", extra="glue", folds_names=True, comment="Description", checks_new_names=True),
     "sql": Kind(f"{_HERE}.catalog:on_database", ("sqlite", "postgresql"), example="postgresql://catalog@db.example.com/iceberg"),
 }
-"""The kinds by PyIceberg's names of them."""
+"""The kinds by PyIceberg's names."""
 
 _CLIENTS = ("botocore", "hive_metastore", "pydantic_core", "requests", "sqlalchemy", "thrift", "urllib3")
-"""Packages of the clients of these catalogs, whose errors are of many kinds."""
+"""Packages of the clients of these catalogs, whose errors have no common base class."""
 
 _LONGEST = 300
-"""Characters of what a server said that a message quotes: it may be a page of HTML."""
+"""Maximum number of characters quoted from a server's response, which may be an HTML page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """An Iceberg catalog, by the name that its errors are told of."""
+    """An Iceberg catalog; ``name`` identifies it in errors."""
 
     name: str
     kind: str
@@ -106,15 +104,15 @@ class Server:
 
     @property
     def traits(self) -> Kind:
-        """What is peculiar to its kind."""
+        """The characteristics of its kind."""
         return KINDS[self.kind]
 
     def connect(self) -> Catalog:
-        """Make a client; a REST catalog is asked for its configuration.
+        """Create a client; a REST catalog is asked for its configuration.
 
-        :raises CatalogUnavailableError: when it cannot be reached, or does not accept the credential.
-        :raises ConfigurationError: when it is something else than a REST catalog.
-        :raises MissingExtraError: when what it needs is not installed.
+        :raises CatalogUnavailableError: when the catalog cannot be reached, or rejects the credential.
+        :raises ConfigurationError: when the server is not a REST catalog.
+        :raises MissingExtraError: when a dependency is not installed.
         """
         make = self.traits.load()
         try:
@@ -133,11 +131,11 @@ class Server:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Around everything that asks the catalog; what PyIceberg says of tables and namespaces is left to whoever asked.
+        """Convert the errors of catalog calls; PyIceberg's errors about tables and namespaces are left to the caller.
 
-        :raises AlreadyExistsError: when somebody else made the same thing at the same moment.
-        :raises CatalogUnavailableError: when nobody knows the answer: no connection, no right, no sense in it.
-        :raises UnsupportedError: when the catalog does not offer that.
+        :raises AlreadyExistsError: when the same object was created concurrently.
+        :raises CatalogUnavailableError: when there is no connection, no permission or no valid response.
+        :raises UnsupportedError: when the catalog does not support the operation.
         """
         try:
             with as_os_errors():
@@ -170,12 +168,12 @@ class Server:
             raise CatalogUnavailableError(f"Cannot reach catalog {self.name}: {self._reason(error)}") from error
 
     def _reason(self, error: BaseException | None) -> str:
-        """What an error says, in one line, without the secrets of this catalog."""
+        """An error's message in one line, without the secrets of this catalog."""
         text = " ".join(str(getattr(error, "message", None) or error).split()) or type(error).__name__
         for name, value in self.properties.items():
             if value and is_secret_name(name):
-                # A server is sent the two parts of a credential one by one, and may say only the secret one again; or what
-                # follows the word 'Bearer'.
+                # The two parts of a credential are sent separately, and a server may quote the secret part alone, or the token
+                # after 'Bearer'.
                 for secret in (value, value.partition(":")[2], *value.split()[-1:]):
                     text = text.replace(secret, HIDDEN) if secret.strip() else text
         return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

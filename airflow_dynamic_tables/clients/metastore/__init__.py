@@ -1,1 +1,1 @@
-"""A Hive metastore over Thrift: calls, and tables as it has them."""
+"""A Hive metastore over Thrift."""

@@ -1,4 +1,4 @@
-"""A Hive metastore over Thrift: connections, one call at a time, a compare-and-swap of tables. Knows no catalog and no commit."""
+"""A Thrift client of a Hive metastore: pooled connections, calls, and compare-and-swap of tables."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ except ImportError as missing:
     raise MissingExtraError("hive") from missing
 
 _NO_STATISTICS = {"DO_NOT_UPDATE_STATS": "true"}
-"""Or the metastore would list every folder that an alteration names."""
+"""Without it the metastore would list every folder that an alteration names."""
 
 _COMPARISON_FAILED = "has been modified"
-"""Words of the metastore when a parameter has another value than expected: it declares no error of its own for that."""
+"""The metastore's message when a parameter has another value than expected; there is no dedicated exception."""
 
 _DEFAULT_PORT = 9083
-"""Port of a metastore whose address names none."""
+"""Port of a metastore whose address has none."""
 
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
-"""Seconds of silence, seconds between questions, how many, and milliseconds without acknowledgement, until a wire is given up."""
+"""Seconds before the first probe and between probes, number of probes, and milliseconds without acknowledgement."""
 
 TYPES_STAY = "hive.metastore.disallow.incompatible.col.type.changes"
-"""Setting of a metastore, true by default: it refuses types that Hive cannot convert the old one of the same place to."""
+"""Setting of a metastore, true by default: it refuses types to which Hive cannot convert the old type of the same position."""
 
 _TRIES = 6
-"""How often something is asked when the metastore's own database refuses: of two at the same rows it may tell off either."""
+"""Attempts when the metastore's database fails: of two concurrent accesses to the same rows, it may abort either."""
 
 _FIRST_PAUSE = 0.1
-"""Seconds before the second try; each later pause is twice as long."""
+"""Seconds before the second attempt; each later pause is twice as long."""
 
 
 class Metastore:
-    """Connections to one metastore, shared by all threads; each call takes one of its own.
+    """Connections to one metastore, shared by all threads; each call uses one exclusively.
 
-    :param uri: as ``hive.metastore.uris`` has it: ``thrift://host:port``, several separated by commas.
-    :param timeout: seconds that an answer may take.
+    :param uri: as ``hive.metastore.uris``: ``thrift://host:port``, several separated by commas.
+    :param timeout: seconds to wait for a response.
     """
 
     def __init__(self, uri: str, timeout: float = 600) -> None:
@@ -59,9 +59,9 @@ class Metastore:
     def call(self, method: str, *arguments: Any) -> Any:
         """One Thrift call, e.g. ``call("get_table", "sales", "revenue")``.
 
-        The errors that the metastore declares (``hive_metastore.ttypes``: NoSuchObjectException, …) come through as they are.
+        The metastore's declared exceptions (``hive_metastore.ttypes``: NoSuchObjectException, …) are raised unchanged.
 
-        :raises CatalogUnavailableError: when there is no connection, or it broke: whether a change landed is unknown then.
+        :raises CatalogUnavailableError: when the connection failed; whether a change was applied is then unknown.
         """
         client, transport = self._take()
         try:
@@ -70,7 +70,7 @@ class Metastore:
             transport.close()
             raise self._unavailable(error) from error
         except BaseException as error:
-            # After an error that the metastore declared, the connection is at the start of the next answer; else in the middle.
+            # After a declared exception, the connection is at a message boundary; after any other error it may not be.
             if type(error).__module__ == "hive_metastore.ttypes":
                 self._give_back(client, transport)
             else:
@@ -80,9 +80,9 @@ class Metastore:
         return answer
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """A call that can be repeated: made again when the metastore could not answer, e.g. as what it read was being dropped.
+        """An idempotent call, retried when the metastore fails, e.g. because the object was being dropped.
 
-        :raises CatalogUnavailableError: when there is no connection, or no try was answered.
+        :raises CatalogUnavailableError: when there is no connection, or all attempts failed.
         """
         for attempt in range(_TRIES):
             if attempt:
@@ -94,13 +94,13 @@ class Metastore:
         raise CatalogUnavailableError(f"The Hive metastore at {self.uri} does not answer {method}: {refused}; try again.")
 
     def alter_table(self, table: Table, key: str, expected: str | None) -> None:
-        """Replace a table's definition, provided that its parameter ``key`` still has the ``expected`` value.
+        """Replace a table's definition if its parameter ``key`` still has the ``expected`` value.
 
-        The new definition must give that parameter another value, or nobody else would notice the change.
+        The new definition must set that parameter to another value, or concurrent writers would not detect the change.
 
-        :param expected: ``None`` for a table that never had it: then nothing is compared.
-        :raises ConflictError: when somebody else changed it meanwhile; nothing was done.
-        :raises CatalogUnavailableError: when the answer was lost.
+        :param expected: ``None`` for a table that never had the parameter; nothing is then compared.
+        :raises ConflictError: when the table was changed concurrently; nothing was written.
+        :raises CatalogUnavailableError: when the response was lost.
         """
         comparison = {} if expected is None else {"expected_parameter_key": key, "expected_parameter_value": expected}
         context = {**_NO_STATISTICS, **comparison}
@@ -112,21 +112,21 @@ class Metastore:
             raise
 
     def lets_types_change(self) -> bool:
-        """Whether the columns of a table may get any types.
+        """Return whether the metastore permits any change of column types.
 
         :raises CatalogUnavailableError: when there is no connection.
         """
         return str(self.ask("get_config_value", TYPES_STAY, "true")).lower() == "false"
 
     def alter_partitions(self, database: str, table: str, partitions: list[Any]) -> None:
-        """Alter partitions that exist, all in one step or none.
+        """Alter existing partitions atomically.
 
-        :raises CatalogUnavailableError: when the answer was lost.
+        :raises CatalogUnavailableError: when the response was lost.
         """
         self.call("alter_partitions_with_environment_context", database, table, partitions, EnvironmentContext(_NO_STATISTICS))
 
     def close(self) -> None:
-        """Let go of idle connections; idempotent."""
+        """Close idle connections; idempotent."""
         with self._lock:
             idle = self._idle
             self._idle = []
@@ -139,7 +139,7 @@ class Metastore:
                 if not self._idle:
                     break
                 client, transport = self._idle.pop()
-            if transport.isOpen():  # looks whether the metastore closed it meanwhile
+            if transport.isOpen():  # checks whether the metastore closed it
                 return client, transport
         return self._connect()
 
@@ -168,10 +168,10 @@ class Metastore:
 
 
 def _keep_alive(handle: socket.socket) -> None:
-    """Let the kernel ask whether the other side is there while an answer is waited for: that may take the whole timeout."""
+    """Enable TCP keep-alive, so that a dead peer is detected while waiting for a response, which may take the full timeout."""
     handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEP_ALIVE.items():
-        if hasattr(socket, option):  # Linux has them all
+        if hasattr(socket, option):  # all are available on Linux
             handle.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
@@ -179,7 +179,7 @@ def _address(uri: str) -> tuple[str, int]:
     parts = urlsplit(uri)
     try:
         port = parts.port or _DEFAULT_PORT
-    except ValueError:  # it is no number
+    except ValueError:  # the port is not a number
         port = None
     if parts.scheme != "thrift" or not parts.hostname or port is None:
         raise ConfigurationError(f"{uri!r} is no address of a Hive metastore; write thrift://host:port.")

@@ -1,47 +1,147 @@
-"""Hive tables as the metastore has them: storage by file format, and columns the way Spark keeps them beside Hive's own.
-
-The metastore folds column names to lower case and knows no nullability. Spark therefore repeats the schema as JSON in table
-parameters, and uses it as long as it agrees with Hive's columns; so does this module.
-"""
+"""Tables of a Hive metastore: Hive's column types, Spark's JSON schema stored beside them, and storage formats."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hive_metastore.ttypes import FieldSchema, SerDeInfo, StorageDescriptor, Table
 
-from airflow_dynamic_tables.clients.metastore.types import hive_type, same_type, schema_from_json, schema_to_json, spark_type
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.types import (
+    Array,
+    DataType,
+    Field,
+    Map,
+    Primitive,
+    Struct,
+    parse_type,
+    replace_primitives,
+    type_from_json,
+)
 from airflow_dynamic_tables.exceptions import UnsupportedError
 
+_CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
+"""Key of a column's metadata with the type including its length. In Spark's schema itself, char and varchar are strings."""
+
+UNNAMED_SIGNS = ":,<>`"
+"""Characters that a nested field's name cannot contain, because Hive's type strings do not quote names."""
+
+_BARE_NAME = re.compile(r"(struct<|,)([^,<:`]+)(?=:)")
+"""A field name in a type string, as Spark finds it. Earlier releases of this package quoted names there."""
+
+_HIVES_TIMESTAMP = "timestamp with local time zone"
+
+
+def hive_type(ddl: str) -> str:
+    """Hive's name of a Spark type; Hive's ``timestamp`` has no time zone and is the only timestamp type of old releases.
+
+    :raises UnsupportedError: when the text is not a type, or Hive's type string could not be parsed again.
+    """
+    return _bare(parse_type(ddl))
+
+
+def _bare(kind: DataType) -> str:
+    """The type string that Hive and Spark exchange: field names are never quoted.
+
+    :raises UnsupportedError: for a name that would make the type string ambiguous.
+    """
+    match kind:
+        case Primitive(name):
+            return "timestamp" if name == "timestamp_ntz" else str(kind)
+        case Array(element):
+            return f"array<{_bare(element)}>"
+        case Map(key, value):
+            return f"map<{_bare(key)},{_bare(value)}>"
+        case Struct(fields):
+            return f"struct<{','.join(f'{_bare_name(field.name)}:{_bare(field.type)}' for field in fields)}>"
+
+
+def _bare_name(name: str) -> str:
+    if not name or any(sign in name for sign in UNNAMED_SIGNS):
+        signs = " ".join(UNNAMED_SIGNS)
+        message = f"A Hive table cannot have a nested field {name!r}: a name is not empty and has none of the signs {signs}."
+        raise UnsupportedError(message)
+    return name
+
+
+def spark_type(name: str) -> str:
+    """Spark's DDL text of a Hive type; Hive's own name for a type that Spark does not have, such as a union."""
+    text = name.replace(_HIVES_TIMESTAMP, "timestamp")
+    try:
+        return str(parse_type(text if "`" in text else _BARE_NAME.sub(r"\1`\2`", text)))
+    except UnsupportedError:
+        return name
+
+
+def same_type(one: str, other: str) -> bool:
+    """Return whether two types in Spark's DDL text are the same type in Hive."""
+    try:
+        return hive_type(one).lower() == hive_type(other).lower()
+    except UnsupportedError:
+        return one == other
+
+
+def schema_to_json(columns: Sequence[Column]) -> str:
+    """Spark's JSON of a schema.
+
+    :raises UnsupportedError: when the text of a type is invalid.
+    """
+    return json.dumps({"type": "struct", "fields": [_field(column) for column in columns]})
+
+
+def schema_from_json(schema: str) -> tuple[Column, ...]:
+    """The columns of a schema in Spark's JSON.
+
+    :raises UnsupportedError: for a user-defined type.
+    """
+    return tuple(_column(field) for field in json.loads(schema)["fields"])
+
+
+def _field(column: Column) -> dict[str, Any]:
+    kind = parse_type(column.type)
+    stored = replace_primitives(kind, lambda part: Primitive("string") if part.name in ("char", "varchar") else part)
+    value = Field(column.name, stored, column.nullable, column.comment).as_json()
+    if stored != kind:
+        value["metadata"][_CHAR_TYPE] = column.type
+    return value
+
+
+def _column(field: Mapping[str, Any]) -> Column:
+    metadata = field.get("metadata", {})
+    ddl = metadata.get(_CHAR_TYPE) or str(type_from_json(field["type"]))
+    return Column(field["name"], ddl, field.get("nullable", True), metadata.get("comment"))
+
+
 PREFIX = "dynamic-tables."
-"""How the names of this package's own parameters begin."""
+"""Prefix of this package's own parameters."""
 
 REVISION = f"{PREFIX}revision"
-"""Parameter that every change made by this package gives a new value: what compare-and-swap compares."""
+"""Parameter that every change by this package sets to a new value, for compare-and-swap."""
 
 IDENTITY = f"{PREFIX}id"
-"""Parameter that is given once and says which table this is, whatever its name and its metastore."""
+"""Parameter with the table's permanent identity, independent of its name and metastore."""
 
 KIND = "dynamic_tables_kind"
-"""Parameter by which dynamic tables are listed; the metastore's filters know neither dash nor dot."""
+"""Parameter by which dynamic tables are listed; the metastore's filters support neither dashes nor dots."""
 
 SNAPSHOT = f"{PREFIX}snapshot"
-"""Parameter with the id of the current version; a commit sets it."""
+"""Parameter with the id of the current version; set by a commit."""
 
 MAX_PARAMETER = 4000
-"""Characters of a parameter that every metastore schema can hold."""
+"""Maximum characters of a parameter in every metastore schema."""
 
 SCHEMA = "spark.sql.sources.schema"
-"""How the names of the parameters begin in which Spark keeps a schema and its partition keys."""
+"""Prefix of the parameters in which Spark stores a schema and its partition keys."""
 
 PROVIDER = "spark.sql.sources.provider"
-"""Parameter in which Spark keeps the format of a table that is not ``hive``."""
+"""Parameter in which Spark stores the format of a non-``hive`` table."""
 
 _KNOWN_BY_LOG = ("delta",)
-"""Providers whose tables say themselves what they are like; Hive is told of no column and no partition, as Spark does it."""
+"""Providers whose tables store their own schema; as in Spark, Hive's columns and partition keys stay empty."""
 
 _HIVE = "org.apache.hadoop.hive"
 
@@ -63,7 +163,7 @@ STORAGES: Mapping[str, Storage] = {
     ),
     "orc": Storage(f"{_HIVE}.ql.io.orc.OrcInputFormat", f"{_HIVE}.ql.io.orc.OrcOutputFormat", f"{_HIVE}.ql.io.orc.OrcSerde"),
 }
-"""Formats whose tables Hive reads itself. A table of any other format is registered the way Spark registers it."""
+"""Formats whose tables Hive reads itself. A table of any other format is registered as Spark does it."""
 
 _OTHER = Storage(
     "org.apache.hadoop.mapred.SequenceFileInputFormat",
@@ -72,14 +172,14 @@ _OTHER = Storage(
 )
 
 _BY_LOG = Storage("io.delta.hive.DeltaInputFormat", "io.delta.hive.DeltaOutputFormat", _OTHER.serde)
-"""What Delta's library for Hive calls them: without it Hive fails.
+"""Classes of Delta's library for Hive: Hive fails when the library is missing.
 
-By the classes of other providers it would find no file where ours lie, and so no row.
+With the classes of other providers, Hive would find no files in the table's folder and return no rows.
 """
 
 
 def descriptor(file_format: str, location: str | None) -> StorageDescriptor:
-    """How a table of a format is stored, without columns."""
+    """The storage descriptor of a table of a format, without columns."""
     storage = _BY_LOG if file_format in _KNOWN_BY_LOG else STORAGES.get(file_format, _OTHER)
     return StorageDescriptor(
         cols=[],
@@ -96,7 +196,7 @@ def descriptor(file_format: str, location: str | None) -> StorageDescriptor:
 
 
 def format_of(table: Table) -> str:
-    """The file format of a table: a name that Spark reads (``text`` is Hive's own), or else the name of its Java class."""
+    """The file format of a table: a name that Spark reads (``text`` is Hive's own), otherwise the name of its Java class."""
     parameters = table.parameters or {}
     if parameters.get("table_type", "").upper() == "ICEBERG":
         return "iceberg"
@@ -117,12 +217,12 @@ _TEXT_SERDES = {
 
 
 def file_uri(location: str) -> str:
-    """A location with the two slashes more that Hadoop leaves out of ``file:`` URIs."""
+    """A location with the two slashes that Hadoop omits from ``file:`` URIs."""
     return re.sub(r"^file:/+(?=[^/])", "file:///", location)
 
 
 def location_of(table: Table) -> str | None:
-    """Where the data of a table are: a URI, or ``None`` for a view."""
+    """The URI of a table's data; ``None`` for a view."""
     place = table.sd.location
     if PROVIDER in (table.parameters or {}):
         place = (table.sd.serdeInfo.parameters or {}).get("path", place)
@@ -130,12 +230,12 @@ def location_of(table: Table) -> str | None:
 
 
 def is_transactional(table: Table) -> bool:
-    """Whether only Hive can read the files of a table, for it keeps changed and deleted rows apart."""
+    """Return whether only Hive can read a table's files, because it stores updated and deleted rows separately."""
     return str((table.parameters or {}).get("transactional", "")).lower() == "true"
 
 
 def split_parameter(key: str, value: str) -> dict[str, str]:
-    """One long parameter as several short ones, the way Spark splits its own."""
+    """Split a long parameter into several short ones, in the format of Spark's own."""
     if len(value) <= MAX_PARAMETER:
         return {key: value}
     parts = [value[start : start + MAX_PARAMETER] for start in range(0, len(value), MAX_PARAMETER)]
@@ -143,7 +243,7 @@ def split_parameter(key: str, value: str) -> dict[str, str]:
 
 
 def joined_parameter(parameters: Mapping[str, str], key: str) -> str | None:
-    """What :func:`split_parameter` split; ``None`` when there is none, or not all of it."""
+    """Join the parts written by :func:`split_parameter`; ``None`` when any is missing."""
     if key in parameters:
         return parameters[key]
     numbers = range(int(parameters.get(f"{key}.numParts", 0)))
@@ -152,11 +252,11 @@ def joined_parameter(parameters: Mapping[str, str], key: str) -> str | None:
 
 
 def set_columns(table: Table, columns: Sequence[Column], partition_keys: Sequence[str]) -> None:
-    """Give a table these columns: Hive's, partition keys last, and Spark's with their case and nullability.
+    """Set the columns of a table: Hive's, with partition keys last, and Spark's, with case and nullability.
 
     A partition key that is not among the columns is a string.
 
-    :raises UnsupportedError: for a type or a set of names that the metastore cannot hold.
+    :raises UnsupportedError: for a type or a set of names that the metastore cannot store.
     """
     by_name = {column.name: column for column in columns}
     keys = [by_name.get(key) or Column(key, "string") for key in partition_keys]
@@ -167,25 +267,25 @@ def set_columns(table: Table, columns: Sequence[Column], partition_keys: Sequenc
         raise UnsupportedError(f"A Hive table cannot have two columns {repeated[0]}: it does not tell cases of letters apart.")
     if (table.parameters or {}).get(PROVIDER) in _KNOWN_BY_LOG:
         data, keys = [], []
-    table.sd.cols = [_field(column) for column in data]
-    table.partitionKeys = [_field(column) for column in keys]
+    table.sd.cols = [_tables_field(column) for column in data]
+    table.partitionKeys = [_tables_field(column) for column in keys]
     others = {key: value for key, value in (table.parameters or {}).items() if not key.startswith(SCHEMA)}
     table.parameters = {**others, **spark}
 
 
 def has_columns(table: Table, columns: Sequence[Column]) -> bool:
-    """Whether a table has these columns, and Hive knows of them."""
+    """Return whether a table has these columns, in Hive's definition, too."""
     is_forgotten = not table.sd.cols and len(columns) > len(table.partitionKeys or ())
     return tuple(columns) == columns_of(table) and not is_forgotten
 
 
 def forget_quoted(table: Table) -> bool:
-    """Take Hive's columns out of a table when their types have quoted names, as earlier releases wrote them.
+    """Remove Hive's columns from a table when their types have quoted names, as earlier releases wrote them.
 
-    No other engine can open such a table. The metastore refuses to change a type that it cannot read, but not to add columns to
-    none. Spark's columns stay, and the next commit gives Hive its own back.
+    No other engine can open such a table. The metastore refuses to change a type that it cannot parse, but allows adding columns
+    to an empty list. Spark's columns stay, and the next commit restores Hive's.
 
-    :return: whether there were any.
+    :return: whether columns were removed.
     """
     is_quoted = any("`" in field.type for field in table.sd.cols or ())
     if is_quoted:
@@ -194,7 +294,7 @@ def forget_quoted(table: Table) -> bool:
 
 
 def columns_of(table: Table) -> tuple[Column, ...]:
-    """The columns of a table, partition keys last; as Spark knows them where that is the same."""
+    """The columns of a table, partition keys last; Spark's definition if it matches Hive's."""
     fields = [*(table.sd.cols or ()), *(table.partitionKeys or ())]
     native = tuple(Column(field.name, spark_type(field.type), comment=field.comment or None) for field in fields)
     schema = joined_parameter(table.parameters or {}, SCHEMA)
@@ -205,7 +305,7 @@ def columns_of(table: Table) -> tuple[Column, ...]:
 
 
 def partition_keys_of(table: Table) -> tuple[str, ...]:
-    """The partition keys of a table, spelled as its columns are."""
+    """The partition keys of a table, in the case of its columns."""
     parameters = table.parameters or {}
     if not table.partitionKeys and PROVIDER in parameters:
         numbers = range(int(parameters.get(f"{SCHEMA}.numPartCols", 0)))
@@ -214,12 +314,12 @@ def partition_keys_of(table: Table) -> tuple[str, ...]:
     return tuple(spelled.get(field.name, field.name) for field in table.partitionKeys or ())
 
 
-def _field(column: Column) -> FieldSchema:
+def _tables_field(column: Column) -> FieldSchema:
     return FieldSchema(column.name.lower(), hive_type(column.type), column.comment)
 
 
 def _same(known: Sequence[Column], native: Sequence[Column]) -> bool:
-    """Whether Spark's columns are Hive's, but for what Hive cannot hold."""
+    """Return whether Spark's columns match Hive's, except for properties that Hive cannot store."""
     return len(known) == len(native) and all(
         column.name.lower() == field.name and same_type(column.type, field.type)
         for column, field in zip(known, native, strict=True)

@@ -1,4 +1,4 @@
-"""A PostgreSQL server: its databases, queries and transactions on them, and the snapshots that Spark's connections share."""
+"""A PostgreSQL server: databases, queries, transactions, and snapshots shared with Spark's connections."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitUnk
 from airflow_dynamic_tables.redaction import is_secret_name
 
 _PASSWORD_FILE = "passfile"
-"""A parameter that only libpq knows: where this machine has the passwords."""
+"""A parameter that only libpq supports: the path of the local password file."""
 
 
 _REFUSED = ("22", "23", "25", "40", "42", "53", "54", "55", "P0")
-"""Classes of SQLSTATE with which a server says that it has not committed."""
+"""SQLSTATE classes of errors after which a commit certainly did not happen."""
 
 _UNKNOWN_COMPLETION = "40003"
 
 _ABANDONED = "120s"
-"""After which the server ends a transaction whose client has died without a word, so that nothing stays locked."""
+"""Timeout after which the server ends a transaction whose client died silently, so that no lock remains."""
 
 
 _SETTINGS = f"""
@@ -35,20 +35,21 @@ SELECT set_config('lock_timeout', %(lock_timeout)s, true),
   set_config('DateStyle', 'ISO', true),
   set_config('synchronous_commit', coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), true)
 """
-"""Of every transaction: rather an error than rows that nobody sees, dates in texts as Spark writes them, and what is committed
-outlives a crash of the server.
+"""Settings of every transaction.
+
+Rows hidden by row security are an error, texts have dates as Spark writes them, and commits survive a crash of the server.
 """
 
 _CONNECT = {
-    "client_encoding": "utf8",  # whatever the database has; of SQL_ASCII the driver would make bytes
-    "prepare_threshold": None,  # a pooler hands the connection to others, with the statements prepared on it
+    "client_encoding": "utf8",  # independent of the database's encoding; with SQL_ASCII the driver would return bytes
+    "prepare_threshold": None,  # a pooler may give the connection, with its prepared statements, to other clients
 }
 
 
 class PostgresError(CatalogUnavailableError):
-    """A PostgreSQL server refused something, or broke off.
+    """A PostgreSQL server refused a statement or lost the connection.
 
-    ``sqlstate`` is its code, ``None`` when it gave none; ``said`` is what it said, ``detail`` more of that.
+    ``sqlstate`` is the server's error code, ``None`` without one; ``said`` is its message, ``detail`` the message's detail.
     """
 
     def __init__(self, message: str, sqlstate: str | None, said: str, detail: str = "") -> None:
@@ -59,13 +60,13 @@ class PostgresError(CatalogUnavailableError):
 
 
 def literal(text: str) -> str:
-    """Text as a literal of PostgreSQL, whatever its settings say of backslashes."""
+    """Text as a PostgreSQL literal, independent of the server's backslash settings."""
     escaped = text.replace("'", "''")
     return f"'{escaped}'" if "\\" not in text else " E'" + escaped.replace("\\", "\\\\") + "'"
 
 
 def quote(*parts: str) -> str:
-    """A dotted name of these parts as PostgreSQL writes it, every part quoted."""
+    """A qualified PostgreSQL name of these parts, each quoted."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
 
 
@@ -84,7 +85,7 @@ class OpenDatabase:
     def rows(self, query: str, parameters: Mapping[str, object] | None = None) -> list[Any]:
         """Rows of a query, with an attribute for each column.
 
-        :param parameters: values for ``%(name)s`` in the query; without any, a percent sign in it is just that.
+        :param parameters: values for ``%(name)s`` in the query; without parameters, a percent sign is literal.
         """
         with self._errors():
             return list(self._execute(query, parameters))
@@ -92,19 +93,19 @@ class OpenDatabase:
     def run(self, statement: str, parameters: Mapping[str, object] | None = None) -> int:
         """Execute a statement.
 
-        :return: how many rows it wrote.
+        :return: the number of rows written.
         """
         with self._errors():
             return self._execute(statement, parameters).rowcount
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """What the body wrote is taken back, and its locks are let go of, when it raises; the transaction goes on."""
+        """Roll back the body's writes and release its locks when it raises; the transaction continues."""
         self.run("SAVEPOINT body")
         try:
             yield
         except BaseException:
-            if not self._connection.invalidated:  # with the connection everything is gone
+            if not self._connection.invalidated:  # a lost connection has no savepoint
                 self.run("ROLLBACK TO SAVEPOINT body")
             raise
         self.run("RELEASE SAVEPOINT body")
@@ -115,10 +116,10 @@ class OpenDatabase:
 
 
 class PostgresServer:
-    """A PostgreSQL server, by the URL of one of its databases; connects only when it is asked something.
+    """A PostgreSQL server, by the URL of one of its databases; connections are opened lazily.
 
-    :param url: as SQLAlchemy or as JDBC writes it.
-    :param reader: who reads it, for messages.
+    :param url: in SQLAlchemy's or JDBC's format.
+    :param reader: the reader's name in messages.
     :raises ConfigurationError: when the URL is malformed or of another kind of server.
     """
 
@@ -137,12 +138,12 @@ class PostgresServer:
 
     @property
     def database(self) -> str | None:
-        """The database that the URL names."""
+        """The database in the URL."""
         return self._url.database
 
     @property
     def user(self) -> str | None:
-        """The user that the URL names."""
+        """The user in the URL."""
         return self._url.username
 
     @property
@@ -151,14 +152,14 @@ class PostgresServer:
         return None if self._url.password is None else str(self._url.password)
 
     def jdbc_url(self, database: str) -> str:
-        """The URL of a database for Spark, without user and password."""
+        """The JDBC URL of a database for Spark, without user and password."""
         query = {name: value for name, value in self._url.query.items() if name != _PASSWORD_FILE}
         plain = URL.create("jdbc:postgresql", host=self._url.host, port=self._url.port, database=database, query=query)
         return plain.render_as_string()
 
     @contextmanager
     def connected(self, database: str) -> Iterator[OpenDatabase]:
-        """A connection to a database as long as the body runs.
+        """A connection to a database for the duration of the body.
 
         :raises CatalogUnavailableError: when the database cannot be reached or refuses a query.
         """
@@ -167,14 +168,14 @@ class PostgresServer:
 
     @contextmanager
     def transaction(self, database: str, lock_timeout: float) -> Iterator[OpenDatabase]:
-        """A transaction that is committed when the body ends well.
+        """A transaction that commits when the body succeeds.
 
         :param lock_timeout: seconds that a statement waits for a lock.
-        :raises PostgresError: when the database cannot be reached or refuses a statement; surely nothing was committed.
-        :raises CommitUnknownError: when the answer to the commit was lost.
+        :raises PostgresError: when the database cannot be reached or refuses a statement; nothing was committed.
+        :raises CommitUnknownError: when the response to the commit was lost.
         """
         with self._errors(database), self._engine(database).connect() as connection:
-            # Whatever the user has by default: who has waited for a lock has to see what the others did meanwhile.
+            # Independent of the user's default: after waiting for a lock, a statement must see what others committed meanwhile.
             connection = connection.execution_options(isolation_level="READ COMMITTED")
             connection.exec_driver_sql(_SETTINGS, {"lock_timeout": str(int(lock_timeout * 1000))})
             yield OpenDatabase(connection, partial(self._errors, database))
@@ -187,20 +188,20 @@ class PostgresServer:
                 raise CommitUnknownError(f"{self.jdbc_url(database)} gave no answer to COMMIT: {reason(error)}.") from error
 
     def release(self, database: str) -> None:
-        """Let go of the snapshot of a database: a table cannot be replaced at once while one is held."""
+        """Release the snapshot of a database, which would delay replacing a table."""
         connection = self._snapshots.pop(database, None)
         if connection is not None:
             with suppress(DBAPIError):
                 connection.close()
 
     def export_snapshot(self, database: str) -> str:
-        """The id of a snapshot of a database, which other connections can read at until :meth:`close`.
+        """The id of a snapshot of a database, which other connections can read until :meth:`close`.
 
-        :raises CatalogUnavailableError: when the database cannot be reached. The next call connects anew.
+        :raises CatalogUnavailableError: when the database cannot be reached. The next call reconnects.
         """
         with self._errors(database):
             if database not in self._snapshots:
-                # A snapshot lives as long as the transaction that exported it.
+                # A snapshot exists as long as the transaction that exported it.
                 connection = self._engine(database).connect().execution_options(isolation_level="REPEATABLE READ")
                 self._snapshots[database] = connection
             try:
@@ -210,7 +211,7 @@ class PostgresServer:
                 raise
 
     def close(self) -> None:
-        """Let go of the snapshots."""
+        """Release all snapshots."""
         for database in list(self._snapshots):
             self.release(database)
 
@@ -229,5 +230,5 @@ class PostgresServer:
 
 
 def sqlstate(error: DBAPIError) -> str | None:
-    """The code that a server gave with an error; ``None`` when it gave none, as when the connection broke."""
+    """The server's code of an error; ``None`` without one, as for a lost connection."""
     return getattr(error.orig, "sqlstate", None)

@@ -1,1 +1,1 @@
-"""What one refresh is: plan and result, action, steps, expectations, sources and their states, settings of Spark."""
+"""Values of one refresh: plan and result, reasons, steps, expectations, sources and their changes, Spark settings."""

@@ -1,6 +1,6 @@
-"""What a table's rows are expected to be, and what was found.
+"""Expectations of a table's rows, and the results of checking them.
 
-The job imports this module, so it keeps to the standard library.
+The job imports this module, so it depends on the standard library only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from airflow_dynamic_tables.core.identifiers import literal, quote
 
 
 class Action(StrEnum):
-    """What becomes of a refresh whose rows are not as expected."""
+    """The effect of violated expectations on a refresh."""
 
     WARN = "warn"
     DROP = "drop"
@@ -23,9 +23,10 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What is expected of every row: a ``predicate`` (Spark SQL) that is not false, or ``unique`` columns that no two rows share.
+    """A condition for every row: a ``predicate`` (Spark SQL) that is not false, or ``unique`` columns without duplicates.
 
-    As in SQL constraints, a predicate that is NULL is not violated, and rows with a NULL among unique columns share nothing.
+    As in SQL constraints, a predicate that is NULL is not violated, and rows with a NULL among the unique columns are never
+    duplicates.
     """
 
     name: str
@@ -36,7 +37,10 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class RowCount:
-    """How many rows a refresh may write; ``max_decrease`` and ``max_increase`` are shares of the rows it replaces (0.5: half)."""
+    """Limits of the rows that a refresh writes.
+
+    ``max_decrease`` and ``max_increase`` are fractions of the rows it replaces (0.5: half).
+    """
 
     name: str = "row_count"
     action: Action = Action.QUARANTINE
@@ -47,14 +51,14 @@ class RowCount:
 
     @property
     def compares(self) -> bool:
-        """Whether the last version decides, too."""
+        """Return whether the check depends on the previous version."""
         return self.max_decrease is not None or self.max_increase is not None
 
     def check(self, rows: int, before: int | None, *, is_average: bool = False) -> ExpectationResult:
-        """Compare what was written.
+        """Check the number of rows written.
 
-        :param before: how many rows are replaced; ``None``, or none at all: there is nothing to compare with.
-        :param is_average: whether partitions that the table did not have count in ``before`` as average ones.
+        :param before: the number of rows replaced; with ``None`` or 0 there is nothing to compare with.
+        :param is_average: whether ``before`` counts partitions that the table did not have as average ones.
         """
         change = (rows - before) / before if before else 0.0
         average = ", where each new partition counts as an average one" if is_average else ""
@@ -72,10 +76,10 @@ class RowCount:
 
 @dataclass(frozen=True, slots=True)
 class ExpectationResult:
-    """What was found: ``violations`` is the number of rows that are not as expected; of a row count it is 0 or 1.
+    """The result of one expectation: ``violations`` is the number of violating rows; for a row count it is 0 or 1.
 
-    With the action ``drop`` the violating rows were left out, otherwise they are in the stage. ``detail`` says what a
-    row count was, and what is to be said of late rows.
+    With the action ``drop``, violating rows were left out; otherwise they are in the stage. ``detail`` describes the row count or
+    the late rows.
     """
 
     name: str
@@ -91,9 +95,9 @@ class ExpectationResult:
 
 
 def late_rows(number: int) -> ExpectationResult:
-    """What is expected of rows of a source with a delay: that they come in time. Those that do not, a stream leaves out.
+    """The implicit expectation that rows of a source with a delay arrive in time; a stream drops those that do not.
 
-    :param number: how many did not, as Spark counts them: after they were put together in part.
+    :param number: the number of late rows as counted by Spark, after partial aggregation.
     """
     detail = (
         f"{number} late rows were left out, because the watermark of a source was beyond them; give it a longer delay, and a new "
@@ -103,10 +107,10 @@ def late_rows(number: int) -> ExpectationResult:
 
 
 def not_null(columns: Sequence[str]) -> str:
-    """A predicate: none of the columns is NULL."""
+    """A predicate that none of the columns is NULL."""
     return " AND ".join(f"{quote(column)} IS NOT NULL" for column in columns)
 
 
 def accepted_values(columns: Mapping[str, Sequence[str]]) -> str:
-    """A predicate: each column has one of its values, or is NULL."""
+    """A predicate that each column has one of its values, or is NULL."""
     return " AND ".join(f"{quote(column)} IN ({', '.join(map(literal, values))})" for column, values in columns.items())

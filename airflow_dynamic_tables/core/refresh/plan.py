@@ -1,6 +1,6 @@
-"""What goes to the Spark job and what comes back, both as JSON.
+"""Input and output of the Spark job, both as JSON.
 
-The job runs from a zip with nothing but pyspark, so this module keeps to the standard library.
+The job runs from a zip with pyspark only, so this module depends on the standard library only.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
+from airflow_dynamic_tables.core.formats import FORMATS
 from airflow_dynamic_tables.core.mistakes import shown
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.plain import REQUIRED, from_plain, to_plain
-from airflow_dynamic_tables.core.refresh.actions import RefreshAction
-from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.expectations import Expectation, ExpectationResult
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
-from airflow_dynamic_tables.core.sinks.sink import Sink
-from airflow_dynamic_tables.core.streaming.streams import EventTime, StreamSettings
-from airflow_dynamic_tables.core.tables.formats import FORMATS
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column, Rebuild, TableLayout
-from airflow_dynamic_tables.core.tables.type_limits import NO_LIMITS, TypeLimits
-from airflow_dynamic_tables.core.tables.versions import Base, StreamPosition
+from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
+from airflow_dynamic_tables.core.schema import Column, Rebuild, TableLayout
+from airflow_dynamic_tables.core.sinks import Sink
+from airflow_dynamic_tables.core.streaming.stream_plans import EventTime, StreamSettings
+from airflow_dynamic_tables.core.types import NO_LIMITS, TypeLimits
+from airflow_dynamic_tables.core.versions import Base, StreamPosition
 
 PLAN_FILE = "_plan.json"
 RESULT_FILE = "_result.json"
@@ -34,9 +34,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class SourcePart:
-    """Some files of a source. Its partition keys are in the names of the folders below ``base_path``, or else in ``values``.
+    """Some files of a source. The partition keys are in the names of the folders below ``base_path``, otherwise in ``values``.
 
-    Rows that are ``deleted``, by their places in the one file that it has then, are not read.
+    Rows that are ``deleted``, by their positions in the part's single file, are not read.
     """
 
     files: tuple[str, ...]
@@ -47,7 +47,7 @@ class SourcePart:
 
 @dataclass(frozen=True, slots=True)
 class TimeColumn:
-    """A column of dates or times of a server, of a type of Spark; what is read is the column ``number``, days or microseconds."""
+    """A date or time column of a server, with its Spark type; it is read as the column ``number``, in days or microseconds."""
 
     name: str
     number: str
@@ -56,18 +56,19 @@ class TimeColumn:
 
 @dataclass(frozen=True, slots=True)
 class SourceBinding:
-    """One table the query reads, bound to one version of it.
+    """One table that the query reads, bound to a version.
 
-    ``view`` is the temporary view the job registers and ``RefreshPlan.query`` reads, ``format`` Spark's name of the reader.
-    Exactly ``files`` are read, with ``base_path`` as the root of Hive-style partition directories and ``schema`` (Spark DDL)
-    when it is known; or, when ``table`` is set, Spark reads that table of ``spark.sql.catalog.*`` at snapshot ``version``. A
-    table of a server has no files (``has_files``): ``options`` say it all but the password, which the job finds in environment
-    variable ``password_variable``; ``times`` are its columns that are read as numbers. A
-    source whose files do not lie below one root has ``parts`` instead of ``files``.
-    With ``conn_id`` that variable holds more options as JSON, among them secrets: those that the connection of that name says.
-    ``state`` is what it is like, if anything is known of that; it is for the ledger. Of a stream's source the job finds the files
-    below ``base_path`` itself as they come, unless it ``is_fed`` by its worker; ``event_time`` says when their rows happened, and
-    to any job which of them are one.
+    ``view`` is the temporary view that the job registers and ``RefreshPlan.query`` reads, ``format`` is Spark's name of the
+    reader. Exactly ``files`` are read, with ``base_path`` as the root of Hive-style partition directories and ``schema`` (Spark
+    DDL) when it is known; or, when ``table`` is set, Spark reads that table of ``spark.sql.catalog.*`` at snapshot ``version``. A
+    table of a server has no files (``has_files``): ``options`` contain everything except the password, which the job reads from
+    environment variable ``password_variable``; ``times`` are its columns that are read as numbers. A source whose files are not
+    below one root has ``parts`` instead of ``files``.
+
+    With ``conn_id``, that variable holds further options as JSON, including secrets, from the Airflow connection of that id.
+    ``state`` is the recorded state for the ledger, if known. The job of a stream discovers new files below ``base_path`` itself,
+    unless the source ``is_fed`` by its worker; ``event_time`` defines the event time of its rows and, for any job, their
+    deduplication.
     """
 
     identifier: str
@@ -92,33 +93,33 @@ class SourceBinding:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """What came into a table that a stream reads, as somebody found it ``seen_at`` (timezone-aware).
+    """New rows of a table that a stream reads, as found at ``seen_at`` (timezone-aware).
 
-    ``source`` reads just that; its ``state`` is what the stream has read of the table with it.
+    ``source`` reads exactly these rows; its ``state`` is the state of the table after they are read.
     """
 
     source: SourceBinding
     seen_at: datetime
 
     def to_json(self) -> str:
-        """Serialize; :meth:`from_json` gives the same value back."""
+        """Serialize; the inverse of :meth:`from_json`."""
         return json.dumps(to_plain(self), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Feed:
-        """Parse what :meth:`to_json` wrote.
+        """Parse the output of :meth:`to_json`.
 
-        :raises ValueError: when the text is not a feed, or not whole.
+        :raises ValueError: when the text is not a feed, or is incomplete.
         """
         return _parse(cls, text)
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionBinding:
-    """One function of a catalog that the query calls.
+    """One catalog function that the query calls.
 
-    ``function`` is the temporary function the job registers and ``RefreshPlan.query`` calls. ``code`` is a class (language
-    ``java``) or ``module:callable`` (``python``), ``returns`` Spark DDL; ``jars`` and ``py_files`` are URIs of what it is in.
+    ``function`` is the temporary function that the job registers and ``RefreshPlan.query`` calls. ``code`` is a class (language
+    ``java``) or ``module:callable`` (``python``), ``returns`` is Spark DDL; ``jars`` and ``py_files`` are URIs of its code.
     """
 
     identifier: str
@@ -132,24 +133,23 @@ class FunctionBinding:
 
 @dataclass(frozen=True, slots=True)
 class RefreshPlan:
-    """One refresh, decided: everything the job needs and nothing it would have to look up.
+    """The complete plan of one refresh; the job looks up nothing else.
 
-    ``partitions`` is the exact set that is replaced. ``statement`` is what a person reads,
-    ``query`` the same with temporary views and functions in the places of tables and of functions of catalogs. The job writes
-    only below ``stage``.
-    Its data files have Spark's ``file_format``, and the partition columns in them, too, with ``keys_in_files``; otherwise only
-    the names of their folders have those.
-    ``comment`` is the table's, ``comments`` maps column names to theirs. ``data_timestamp`` is up to when the table is fresh
-    after this refresh; ``None`` when it only refreshes partitions named by hand. ``base`` is the snapshot that was current when
-    this was planned, ``None`` before the first one; ``stands_on`` the version then, which the commit requires. ``settings`` are
-    Spark's that the definition gives a value to and that decide what the query means. ``allowed`` is what the query may do
-    besides SQL. ``layout`` is what the rows have to fit, ``None`` when the table has none yet; ``rebuild`` is what this refresh
-    may change of it all the same. ``limits`` are types and names that no column can have. ``recipe`` is a digest of all that
-    decides rows besides what the sources hold; it is for the ledger. With a ``sink`` the data files are copied there, and then
-    only the job knows them.
+    ``partitions`` is the exact set that is replaced. ``statement`` is the query for people, ``query`` the same with temporary
+    views and functions in place of tables and catalog functions. The job writes only below ``stage``. Its data files have Spark's
+    ``file_format``; they contain the partition columns with ``keys_in_files``, otherwise only the folder names do.
 
-    With ``stream`` the job runs on and on: each of its batches has a plan of its own, which says to which ``position`` of the
-    stream it brings the table, and from which: rows are added to what it ``follows``, and replace the table without that.
+    ``comment`` is the table's, ``comments`` maps column names to theirs. ``data_timestamp`` is the time up to which the table is
+    fresh after this refresh; ``None`` when only manually named partitions are refreshed. ``base`` is the current snapshot at
+    planning time, ``None`` before the first commit; ``stands_on`` is the version at that time, which the commit requires.
+    ``settings`` are the Spark settings of the definition that affect the meaning of the query. ``allowed`` are the query's
+    abilities beyond SQL. ``layout`` is the layout that rows must fit, ``None`` before the first commit; ``rebuild`` is what this
+    refresh may change of it. ``limits`` are types and names that columns cannot have. ``recipe`` is a digest, for the ledger, of
+    everything that determines the rows except the content of the sources. With a ``sink``, data files are copied there, and only
+    the job knows them.
+
+    With ``stream``, the job runs continuously: each batch has its own plan with the stream ``position`` that the table reaches
+    and the position that it ``follows``, to which rows are added; without the latter, the rows replace the table.
     """
 
     token: str
@@ -186,36 +186,36 @@ class RefreshPlan:
 
     @property
     def data_location(self) -> str:
-        """Where the job writes its data files."""
+        """The folder of the job's data files."""
         return f"{self.stage}/data"
 
     @property
     def rows_location(self) -> str:
-        """Where the rows are that the commit publishes: in data files, or in a table of a server."""
+        """The location of the rows that the commit publishes: data files, or a table of a server."""
         return self.sink.table if self.sink is not None else self.data_location
 
     @property
     def plan_location(self) -> str:
-        """Where this plan is written as JSON."""
+        """The location of this plan as JSON."""
         return f"{self.stage}/{PLAN_FILE}"
 
     @property
     def result_location(self) -> str:
-        """Where the job writes its result, as its last act."""
+        """The location of the job's result, which it writes last."""
         return f"{self.stage}/{RESULT_FILE}"
 
     @property
     def error_location(self) -> str:
-        """Where the job writes what went wrong, when it fails."""
+        """The location of the job's error when it fails."""
         return f"{self.stage}/{ERROR_FILE}"
 
     def to_json(self) -> str:
-        """Serialize; :meth:`from_json` gives the same value back."""
+        """Serialize; the inverse of :meth:`from_json`."""
         return json.dumps(to_plain(self), ensure_ascii=False, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> RefreshPlan:
-        """Parse what :meth:`to_json` wrote, or that of a release whose plans named the format of the table.
+        """Parse the output of :meth:`to_json`, or a plan of an earlier release, which contains the table's format.
 
         :raises ValueError: when the text is not a plan.
         """
@@ -224,9 +224,9 @@ class RefreshPlan:
 
 @dataclass(frozen=True, slots=True)
 class JobError:
-    """Why the job failed, in Spark's own words and without a Java stack.
+    """The reason why the job failed: Spark's message without the Java stack.
 
-    ``is_misfit`` when the columns of the query do not fit the table, which another try would only repeat.
+    ``is_misfit`` is set when the columns of the query do not fit the table, so that a retry would fail, too.
     """
 
     message: str
@@ -234,12 +234,12 @@ class JobError:
     is_misfit: bool = False
 
     def to_json(self) -> str:
-        """Serialize; :meth:`from_json` gives the same value back."""
+        """Serialize; the inverse of :meth:`from_json`."""
         return json.dumps(to_plain(self), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> JobError:
-        """Parse what :meth:`to_json` wrote.
+        """Parse the output of :meth:`to_json`.
 
         :raises ValueError: when the text is not an error.
         """
@@ -256,13 +256,11 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class RefreshResult:
-    """What the job wrote. ``seconds`` is the duration of each step.
+    """The result of the job. ``seconds`` is the duration of each step.
 
-    ``partitions`` lists the ones that received rows, so it is no set to replace: there may be none, and of an unpartitioned
-    table there always is none.
-
-    ``expectations`` are in the order of the plan's; what a batch of a stream left out as late comes after them. Without
-    ``files``, the rows are in the plan's sink, where they take ``table_bytes``.
+    ``partitions`` lists those that received rows, so it is not the replaced set: it may be empty, and is always empty for an
+    unpartitioned table. ``expectations`` are in the order of the plan's, followed by the late rows that a batch of a stream
+    dropped. Without ``files``, the rows are in the plan's sink, where they occupy ``table_bytes``.
     """
 
     token: str
@@ -277,16 +275,16 @@ class RefreshResult:
 
     @property
     def bytes(self) -> int:
-        """Size of all data files, or of the stage's table, in bytes."""
+        """Size of all data files, or of the stage table, in bytes."""
         return sum(file.bytes for file in self.files) + self.table_bytes
 
     def to_json(self) -> str:
-        """Serialize; :meth:`from_json` gives the same value back."""
+        """Serialize; the inverse of :meth:`from_json`."""
         return json.dumps(to_plain(self), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> RefreshResult:
-        """Parse what :meth:`to_json` wrote.
+        """Parse the output of :meth:`to_json`.
 
         :raises ValueError: when the text is not a result (e.g. truncated).
         """
@@ -294,7 +292,7 @@ class RefreshResult:
 
 
 def _with_layout(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a plan with what its files are like in the place of the table's format, which plans had at first."""
+    """Replace the table's format in an old plan by the properties of its files."""
     if "format" not in fields:
         return fields
     traits = FORMATS[fields["format"]]

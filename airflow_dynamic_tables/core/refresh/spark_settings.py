@@ -1,8 +1,8 @@
-"""How a Spark job is submitted, and who decides which of Spark's settings.
+"""Submission of Spark jobs, and the division of Spark's settings between definition and cluster.
 
-The rule: a setting of Spark SQL is the cluster's when it only says how a query is run, in what memory, with how many tasks, by
-which connection. Every other one says what the query means, or may say it in a later release: that is the definition's. When the
-definition does not name it, it has Spark's own default in every refresh, whatever the cluster has.
+The rule: a setting of Spark SQL belongs to the cluster when it only affects how a query is executed: memory, number of tasks,
+connections. Any other setting affects the meaning of the query, or may do so in a later release, and belongs to the definition.
+When the definition does not set it, every refresh uses Spark's own default, whatever the cluster's value.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 FIXED = {
-    # Partition folders hold text; Spark would guess dates and numbers from it.
+    # Partition folders hold text, from which Spark would infer dates and numbers.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.sql.sources.partitionOverwriteMode": "static",
-    # What Iceberg's readers understand.
+    # Supported by Iceberg's readers.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.parquet.fieldId.write.enabled": "false",
-    # Rebalances partitions into as few files as their size allows.
+    # Coalesces partitions into as few files as their size allows.
     "spark.sql.adaptive.enabled": "true",
-    # A query is what it says: '${env:HOME}' is a text, and parquet.`/path` no table.
+    # A query is taken literally: '${env:HOME}' is text, and parquet.`/path` is not a table.
     "spark.sql.variable.substitute": "false",
     "spark.sql.runSQLOnFiles": "false",
-    # How the definitions read quotes, and what they write between them.
+    # The quoting rules that definitions rely on.
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
 }
-"""What every refresh sets, because a promise hangs on it; a definition cannot say otherwise."""
+"""Settings of every refresh on which its guarantees depend; a definition cannot override them."""
 
 TIME_ZONE = "spark.sql.session.timeZone"
-"""The setting that is the ``timezone`` of a definition."""
+"""The setting that corresponds to a definition's ``timezone``."""
 
 
 def conf_problem(conf: Mapping[str, str]) -> str | None:
-    """What of a configuration nobody may say; ``None`` when all of it may be said."""
+    """Return the first setting that a definition may not have, with the reason; ``None`` when all are allowed."""
     if TIME_ZONE in conf:
         return f"'{TIME_ZONE}' is the 'timezone' of the table; say it there"
     wrong = next((name for name, fixed in FIXED.items() if conf.get(name, fixed).lower() != fixed.lower()), None)
@@ -54,7 +54,7 @@ DEFAULTS = {
     "spark.sql.storeAssignmentPolicy": "ANSI",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
-"""Spark 4's own defaults, said aloud where an environment variable of the cluster or another Spark has others."""
+"""Spark 4's defaults, set explicitly because a cluster's environment variable or another Spark version may differ."""
 
 _OF_THE_CLUSTER = (
     "spark.sql.adaptive.",
@@ -110,11 +110,11 @@ _OF_THE_CLUSTER = (
     "spark.sql.ui.",
     "spark.sql.windowExec.",
 )
-"""How the names of settings begin that say how a query is run, and not what it means."""
+"""Prefixes of settings that affect how a query is executed but not what it means."""
 
 
 def decides_rows(setting: str) -> bool:
-    """Whether a setting may decide what a query means: it is the definition's, not the cluster's."""
+    """Return whether a setting may affect the meaning of a query and so belongs to the definition."""
     return setting.startswith("spark.sql.") and not setting.startswith(_OF_THE_CLUSTER)
 
 
@@ -132,19 +132,19 @@ RENDERED = (
     "proxy_user",
     "py_files",
 )
-"""The settings whose texts are templates to Airflow."""
+"""The settings that Airflow renders as templates."""
 
 _REFERENCE = re.compile(r"\{\{-?\s*(?:var|conn|params)\b")
 
 
 def asks_airflow(text: str) -> bool:
-    """Whether a text is a template with a variable, a connection or a param of Airflow, which only a task can look up."""
+    """Return whether a text is a template with an Airflow variable, connection or param, which only a task can resolve."""
     return _REFERENCE.search(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """How the Spark job is submitted; the names are those of ``SparkSubmitOperator``, ``None`` leaves it to the connection."""
+    """Submission settings of the Spark job, named as in ``SparkSubmitOperator``; ``None`` leaves a setting to the connection."""
 
     conn_id: str = "spark_default"
     conf: Mapping[str, str] = field(default_factory=dict)

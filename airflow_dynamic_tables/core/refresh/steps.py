@@ -1,23 +1,23 @@
-"""Steps that can be traced: audit events (:func:`sys.audit`) named ``airflow_dynamic_tables.<step>``.
+"""Traceable steps: audit events (:func:`sys.audit`) named ``airflow_dynamic_tables.<step>``.
 
-Whoever wants to trace a refresh, or to see what happens when its process dies there, adds a hook (:func:`sys.addaudithook`).
-Its argument is the token of the refresh; of ``listed`` it is the table.
+To trace a refresh, or to test what happens when its process is killed at a step, add a hook (:func:`sys.addaudithook`). Its
+argument is the token of the refresh; for ``listed`` it is the table.
 
 ==========  ========================================================================================
 begin       nothing was done yet
 opened      the stage is in the ledger, the refresh is not
-planned     the plan is written beside the stage; the job comes next
-commit      the job ended; nobody looked at its result yet
-restoring   the rollback is in the ledger; the table has not changed
-publishing  the ledger knows that the table is about to change; once for every attempt
-naming      the table of a CREATE TABLE AS has its rows under another name, and gets its own next
-published   the table has the new version; the ledger does not know it
-completed   the ledger knows; success is not reported yet
-settling    a stage was taken away from its owner for good (``stages.settle``); its files are there
-deleted     its files are deleted; the ledger does not know it
-asked       the job of a stream asks for a batch, before anything is done about it; its argument is the stream
-answered    the batch landed, and the job knows
-listed      files that no version refers to are about to be deleted; nobody asked yet which are held
+planned     the plan is written beside the stage; the job is next
+commit      the job ended; its result was not read yet
+restoring   the rollback is in the ledger; the table is unchanged
+publishing  the ledger records that the table is about to change; once for every attempt
+naming      the table of a CREATE TABLE AS has its rows under a temporary name, and is renamed next
+published   the table has the new version; the ledger does not record it
+completed   the ledger records it; success is not reported yet
+settling    a stage was revoked from its owner (``stages.settle``); its files exist
+deleted     its files are deleted; the ledger does not record it
+asked       the job of a stream asks for a batch, before it is handled; the argument is the stream
+answered    the batch is committed, and the job is informed
+listed      unreferenced files are about to be deleted; it was not checked yet which are held
 ==========  ========================================================================================
 """
 
@@ -28,7 +28,7 @@ from enum import StrEnum
 
 
 class Step(StrEnum):
-    """What is traced; when each comes is in the table above."""
+    """The steps; the table above defines when each occurs."""
 
     BEGIN = "begin"
     OPENED = "opened"

@@ -1,1 +1,1 @@
-"""What a source tells while it grows: partition time, watermark, which are whole, their order; and what streaming jobs say."""
+"""Growing sources: partition times, watermarks, complete partitions, and plans of streaming jobs."""

@@ -1,4 +1,4 @@
-"""The options of a source that concern its watermark: read, and checked."""
+"""Watermark options of a source: parsing and validation."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from airflow_dynamic_tables.core.mistakes import did_you_mean
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.streaming.batches import start_time
-from airflow_dynamic_tables.core.streaming.partition_commit import is_class_path
-from airflow_dynamic_tables.core.streaming.partition_time import TimeExtractor
-from airflow_dynamic_tables.core.streaming.watermarks import CompleteWhen, PartitionOrder, PartitionWatermark
-from airflow_dynamic_tables.core.tables.dates import check_formatters
-from airflow_dynamic_tables.core.tables.partitions import parse_spec
+from airflow_dynamic_tables.core.partition_dates import check_formatters
+from airflow_dynamic_tables.core.partitions import parse_spec
+from airflow_dynamic_tables.core.schedule import Freshness
+from airflow_dynamic_tables.core.streaming.partition_commits import is_class_path
+from airflow_dynamic_tables.core.streaming.source_watermarks import (
+    CompleteWhen,
+    PartitionOrder,
+    PartitionWatermark,
+    TimeExtractor,
+    start_time,
+)
 
 KIND = "partition.time-extractor.kind"
 CLASS = "partition.time-extractor.class"
@@ -25,26 +29,26 @@ START = "streaming-source.consume-start-offset"
 MONITOR = "streaming-source.monitor-interval"
 
 OPTIONS = (KIND, CLASS, PATTERN, FORMATTER, INTERVAL, ORDER, START, MONITOR)
-"""Options that are ours; Spark's reader never sees them."""
+"""Options of this package, which are not passed to Spark's reader."""
 
 _MONTHS = re.compile(r"(?:interval\s+)?'?\d{1,4}'?\s*(?:month|year)s?", re.IGNORECASE)
 _ISO_MONTHS = re.compile(r"P(?=\w)(?:\d{1,4}Y)?(?:\d{1,4}M)?", re.IGNORECASE)
 _AMOUNT = re.compile(r"(\d+)'?\s*([my])", re.IGNORECASE)
 _UNITS = {"m": 1, "y": 12}
 _MOST_MONTHS = 1_200
-"""A century, as of any other length of time."""
+"""A century, the limit of all lengths of time."""
 
 _PREFIXES = ("partition.time", "streaming-source.")
 _KINDS = ("default", "custom")
 
 
 def is_ours(option: str) -> bool:
-    """Whether an option of a source is for us, or somebody meant it to be."""
+    """Return whether an option of a source belongs, or was meant to belong, to this package."""
     return option.lower().startswith(_PREFIXES)
 
 
 def read_watermark(options: Mapping[str, str], complete: CompleteWhen) -> PartitionWatermark:
-    """What the options of a source say of its watermark; of options without a problem."""
+    """Parse the watermark of a source from valid options."""
     custom = options.get(KIND, "default").lower() == "custom"
     length, months = _interval(options[INTERVAL])
     return PartitionWatermark(
@@ -59,7 +63,7 @@ def read_watermark(options: Mapping[str, str], complete: CompleteWhen) -> Partit
 
 
 def option_problems(options: Mapping[str, str], keys: Sequence[str] | None) -> Iterator[tuple[str, str]]:
-    """What is wrong with the options of a source that concern its watermark: option, and what to write instead.
+    """Validate the watermark options of a source; yields an option and the correction of its mistake.
 
     :param keys: the partition keys of the source; ``None`` when only its catalog knows them.
     """
@@ -105,7 +109,7 @@ def _length(text: str) -> timedelta:
 
 
 def _interval(text: str) -> tuple[timedelta, int]:
-    """A length of time, or a number of months, which have none of their own."""
+    """A length of time or a number of months, whose length varies."""
     stripped = text.strip()
     if match := _MONTHS.fullmatch(stripped) or _ISO_MONTHS.fullmatch(stripped):
         months = sum(int(number) * _UNITS[unit.lower()] for number, unit in _AMOUNT.findall(match[0]))

@@ -1,1 +1,1 @@
-"""What may stand in a definitions file: closed pydantic models."""
+"""The pydantic models of a definitions file."""

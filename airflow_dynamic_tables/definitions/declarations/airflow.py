@@ -1,4 +1,4 @@
-"""What a table may say of its DAG and its tasks: settings of Airflow, by the names that Airflow gives them."""
+"""Declarations of the Airflow settings of a table, named as in Airflow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, create_model
 
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule import Freshness
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, OneOf, Options
 from airflow_dynamic_tables.definitions.model import KEYS, Callback, Deadline, KeyField
 from airflow_dynamic_tables.yaml_files.documents import Flag
@@ -66,7 +66,7 @@ def _checked_path(path: object) -> str:
 
 
 def _argument(value: object) -> Any:
-    """YAML does not keep numbers apart from text here; ``true`` and ``false`` are what they look like."""
+    """Convert ``true`` and ``false`` to booleans; other scalars, including numbers, are strings in this YAML loader."""
     if isinstance(value, Mapping):
         return {str(key): _argument(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -96,7 +96,7 @@ _CALLBACK_SCHEMA = {
 }
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), WithJsonSchema({"type": "string", "examples": ["5 minutes"]})]
-"""A length of time: `5 minutes`."""
+"""A duration: `5 minutes`."""
 
 Callbacks = Annotated[
     tuple[Callback, ...],
@@ -108,7 +108,7 @@ Callbacks = Annotated[
 ExecutorConfig = Annotated[
     dict[str, Any], BeforeValidator(_executor_config), WithJsonSchema({"type": "object"}, mode="validation")
 ]
-"""Plain data; text as it is written."""
+"""Plain data; scalars as written."""
 
 Truth = Annotated[bool, BeforeValidator(_truth)]
 _Link = Annotated[Name, AfterValidator(_check_link)]
@@ -123,7 +123,7 @@ _FORMS: Mapping[Any, Any] = {
     tuple[str, ...]: tuple[Name, ...],
     Mapping[str, str]: Options,
 }
-"""How YAML writes a value of a type, if not as pydantic reads it."""
+"""YAML types of field types that pydantic would not parse in the required form."""
 
 
 def _form(each: KeyField) -> Any:
@@ -141,8 +141,8 @@ def _field(each: KeyField) -> Any:
 
 
 def declaration_of_keys(*, in_defaults: bool) -> type[Declaration]:
-    """The declaration of the keys that :class:`DynamicTable` declares completely, each in the form of its type."""
-    # It is only a base, for which pydantic needs no validator: to build one takes 10 ms at every start.
+    """Return the model of the keys that :class:`DynamicTable` declares completely, each in the form of its type."""
+    # The model is only a base class, which needs no validator; building one takes 10 ms at every start.
     keys = [each for each in KEYS if each.key.doc and each.key.in_defaults is in_defaults]
     return create_model(
         "KeysDeclaration",
@@ -153,14 +153,14 @@ def declaration_of_keys(*, in_defaults: bool) -> type[Declaration]:
 
 
 class DeadlineDeclaration(Declaration):
-    """When a run has to be over."""
+    """Deadline of a run."""
 
     after: Duration | None = None
-    """How long after the reference, e.g. `2 hours`; default: the freshness."""
+    """Time after the reference, e.g. `2 hours`; default: the freshness."""
     reference: Literal["queued_at", "logical_date"] = "queued_at"
-    """`queued_at` (the default): when the run was made. `logical_date`: its tick; a run by hand has none."""
+    """`queued_at` (the default): the creation of the run. `logical_date`: its tick, which a manual run does not have."""
     callback: Callbacks
-    """What to call when it is not: `module:function`, or `{notifier: module:class, arguments: {…}}`."""
+    """Callback when the deadline is missed: `module:function`, or `{notifier: module:class, arguments: {…}}`."""
 
 
 def _deadline(declared: DeadlineDeclaration) -> Deadline:
@@ -200,7 +200,7 @@ REFUSED = {
         ("disable_bundle_versioning", "rerun_with_latest_version"), "set it for all of Airflow, in its configuration"
     ),
 }
-"""Settings of Airflow that a table does not take, and why."""
+"""Settings of Airflow that a table does not accept, and the reasons."""
 
 
 if TYPE_CHECKING:
@@ -210,18 +210,18 @@ else:
 
 
 class AirflowDeclaration(_SettingKeys, defer_build=True):
-    """Settings of the DAG and its tasks, as Airflow has them."""
+    """Airflow settings of the DAG and its tasks."""
 
     refused = REFUSED
 
     owner_links: dict[Name, _Link] | None = None
-    """Where a click on an owner leads, by owner."""
+    """Links of owners, by owner."""
     access_control: dict[Name, tuple[_Permission, ...]] | None = None
-    """What the roles of Airflow may do with the DAG, e.g. `analysts: [can_read]`."""
+    """Permissions of Airflow roles on the DAG, e.g. `analysts: [can_read]`."""
     weight_rule: Literal["downstream", "upstream", "absolute"] | None = None
-    """How the weights of other tasks count in."""
+    """How weights of other tasks are included in the priority weight."""
     executor_config: ExecutorConfig | None = None
-    """What the executor takes, e.g. `pod_template_file`; `pod_override: module:name` names a pod in Python."""
+    """Executor configuration, e.g. `pod_template_file`; `pod_override: module:name` is a pod defined in Python."""
     deadline: Annotated[DeadlineDeclaration, AfterValidator(_deadline)] | None = None
-    """When a run has to be over, and what to call when it is not:
+    """Deadline of a run, and the callback when it is missed:
     `{after: 20 minutes, reference: queued_at, callback: company.alerts:late}`."""

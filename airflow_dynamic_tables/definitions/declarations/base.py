@@ -1,4 +1,4 @@
-"""What all declarations are made of: a closed pydantic model, and the types of its fields."""
+"""Base classes and field types of declarations: a pydantic model that is closed to unknown keys."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from airflow_dynamic_tables.yaml_files.documents import Flag
 
 
 def _text(value: object) -> object:
-    """A scalar as it is written: ``NO`` is Norway, ``yes`` is what the column holds, and Spark knows ``true``."""
+    """Return a scalar as written: ``NO`` is Norway, ``yes`` is a value of a column, and Spark parses ``true``."""
     return value.text if isinstance(value, Flag) else value
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Metadata of the type of a text that is one of some values: checked, and listed in the JSON Schema.
+    """Type metadata of a string with a fixed set of values: validated, and listed in the JSON Schema.
 
-    :param known: the values, or a function that gives them when they are needed.
+    :param known: the values, or a function that returns them when they are needed.
     """
 
     what: str
@@ -40,13 +40,13 @@ class OneOf:
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """The values."""
+        """Return the legal values."""
         return self.known() if callable(self.known) else self.known
 
     def check(self, value: str) -> str:
-        """The value, when it is legal.
+        """Return the value if it is legal.
 
-        :raises ValueError: when it is not; says what is.
+        :raises ValueError: when it is not; the message lists the legal values.
         """
         if value not in self.legal:
             raise UnknownValueError(f"{value!r} is no {self.what}; use {' | '.join(self.legal)}", value, lambda: self.legal)
@@ -60,7 +60,7 @@ class OneOf:
 
 
 class UnknownValueError(ValueError):
-    """A value that is none of the known ones. The one that looks most alike is looked for when the message is shown."""
+    """A value that is not one of the known ones. The most similar value is computed only when the message is shown."""
 
     def __init__(self, message: str, value: str, known: Callable[[], Iterable[str]]) -> None:
         super().__init__(message)
@@ -90,12 +90,12 @@ class Declaration(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     refused: ClassVar[Mapping[str, str]] = {}
-    """Keys that somebody who knows other software may expect, and why they are not taken."""
+    """Keys that users of other software may expect, and why they are not accepted."""
 
     def over(self, farther: Declaration) -> Self:
-        """Both together, as far as these are the same keys: what this one says wins.
+        """Merge with a declaration of an outer level, for the keys that both have; set keys of this one take precedence.
 
-        Where nothing is said by an empty mapping, list or declaration, both are merged key by key or added.
+        Mappings and declarations are merged key by key, and lists are concatenated, if their default is empty.
         """
         shared = farther.model_fields_set & type(self).model_fields.keys()
         return self.model_copy(update={name: self._merged(name, getattr(farther, name)) for name in shared})

@@ -1,4 +1,4 @@
-"""What may stand in a definitions file, and the JSON Schema made of it."""
+"""Declarations of a definitions file and of its defaults, and their JSON Schema."""
 
 from __future__ import annotations
 
@@ -8,32 +8,31 @@ from pydantic import Field
 
 from airflow_dynamic_tables.definitions.declarations.base import Declaration
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
-from airflow_dynamic_tables.definitions.declarations.expectations import QueryTestDeclaration
+from airflow_dynamic_tables.definitions.declarations.settings import SparkDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
-from airflow_dynamic_tables.definitions.declarations.spark import SparkDeclaration
-from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
+from airflow_dynamic_tables.definitions.declarations.table import QueryTestDeclaration, TableDeclaration, ViewDeclaration
 
 
 class FileDeclaration(Declaration):
     """A definitions file of airflow-dynamic-tables."""
 
     defaults: DefaultsDeclaration = Field(default_factory=DefaultsDeclaration)
-    """What holds for every table of this file that does not say otherwise; in `defaults.yaml`, of its folder and those in it."""
+    """Defaults of the tables in this file; in `defaults.yaml`, of its folder and subfolders."""
     sources: tuple[SourceDeclaration, ...] = ()
-    """Tables that exist already and that nobody here refreshes."""
+    """Existing tables that are not refreshed by these definitions."""
     views: tuple[ViewDeclaration, ...] = ()
-    """Named queries that expand inside other queries."""
+    """Named queries that are expanded inside other queries."""
     dynamic_tables: tuple[TableDeclaration, ...] = ()
-    """The tables to keep fresh."""
+    """Tables to keep fresh."""
     tests: tuple[QueryTestDeclaration, ...] = ()
-    """Unit tests of their queries, or of those of other files."""
+    """Unit tests of the queries of this file or of other files."""
 
 
 _VARIABLE = {"type": "string", "pattern": r"\$\{"}
 
 
 def definitions_schema() -> dict[str, Any]:
-    """JSON Schema of a definitions file, for editors."""
+    """Return the JSON Schema of a definitions file, for editors."""
     schema = FileDeclaration.model_json_schema()
     for model in (DefaultsDeclaration, TableDeclaration, SparkDeclaration):
         properties = schema["$defs"][model.__name__]["properties"]
@@ -44,7 +43,7 @@ def definitions_schema() -> dict[str, Any]:
 
 
 def _or_variable(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema that takes ``${NAME}`` wherever it wants anything but free text."""
+    """Return a schema that also accepts ``${NAME}``, unless it accepts free text."""
     if schema.get("type") in ("integer", "boolean") or "enum" in schema or "format" in schema:
         return {"anyOf": [schema, _VARIABLE]}
     alternatives = {"anyOf": [_or_variable(one) for one in schema["anyOf"]]} if "anyOf" in schema else {}

@@ -1,4 +1,4 @@
-"""The declaration of a source."""
+"""Declarations of sources."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
+from airflow_dynamic_tables.core.formats import FORMATS, VIEW, Endless, source_formats
 from airflow_dynamic_tables.core.mistakes import did_you_mean
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.streaming.partition_commit import is_class_path
-from airflow_dynamic_tables.core.streaming.watermarks import CompleteWhen, WholeBy
-from airflow_dynamic_tables.core.tables.formats import FORMATS, VIEW, Endless, source_formats
-from airflow_dynamic_tables.core.tables.type_parsing import check_columns
+from airflow_dynamic_tables.core.schedule import Freshness
+from airflow_dynamic_tables.core.streaming.partition_commits import is_class_path
+from airflow_dynamic_tables.core.streaming.source_watermarks import CompleteWhen, WholeBy
+from airflow_dynamic_tables.core.types import check_columns
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, OneOf, Options
 from airflow_dynamic_tables.exceptions import UnsupportedError
 
@@ -57,19 +57,18 @@ _COMPLETE_WHEN = {
 }
 
 Complete = Annotated[CompleteWhen, BeforeValidator(_complete_when), WithJsonSchema(_COMPLETE_WHEN, mode="validation")]
-"""What says that a partition is whole."""
+"""Completeness check of a partition."""
 
 
 class EventTimeDeclaration(Declaration):
-    """When the rows of a source happened, for tables that a stream keeps fresh."""
+    """Event time of the rows of a source, for tables refreshed by a stream."""
 
     column: Name
-    """The column that says so, a timestamp."""
+    """The event time column, a timestamp."""
     delay: Name
-    """How much later than others a row may come, e.g. `1 minute`: for so long a stream waits before it closes a window."""
+    """Maximum delay of late rows, e.g. `1 minute`: a stream waits that long before it closes a window."""
     deduplicate: tuple[Name, ...] = ()
-    """Columns in which rows that came several times are alike, e.g. `[event_id]`: the first one is kept, others that come within
-    the delay are left out."""
+    """Columns that identify duplicate rows, e.g. `[event_id]`: the first row is kept, duplicates within the delay are dropped."""
 
     @field_validator("delay")
     @classmethod
@@ -81,30 +80,30 @@ class EventTimeDeclaration(Declaration):
 
 
 class SourceDeclaration(Declaration):
-    """A table that exists already and that nobody here refreshes."""
+    """An existing table that is not refreshed by these definitions."""
 
     name: Name
     """Name: `table`, `database.table` or `catalog.database.table`."""
     format: Annotated[str, OneOf("source format", source_formats)]
     """Format of its files, or `delta`; `iceberg`, `hive` or `jdbc` for a table of the catalog, `view` for a view of the catalog;
-    `kafka` or `rate` for what only a stream reads."""
+    `kafka` or `rate` for a source that only streams can read."""
     path: Name | None = None
-    """Folder or file that holds the data: a path or a URI; relative to this file."""
+    """Path or URI of the folder or file with the data, relative to this file."""
     partitioned_by: tuple[Name, ...] = ()
     """Partition keys of Hive-style folders (`ds=2024-01-01`)."""
     schema_: Name | None = Field(default=None, alias="schema")
-    """Columns as Spark DDL, e.g. `id bigint, name string`; left out, Spark infers them."""
+    """Columns as Spark DDL, e.g. `id bigint, name string`; by default Spark infers them."""
     conn_id: Name | None = None
-    """Airflow connection of type `kafka` that leads to a `kafka` source, in the place of option `kafka.bootstrap.servers`."""
+    """Airflow connection of type `kafka` for a `kafka` source, in place of option `kafka.bootstrap.servers`."""
     options: Options = Field(default_factory=dict)
-    """Options of Spark's reader, e.g. `header: true`; those of a watermark, e.g. `partition.time-interval: 1 hour`."""
+    """Options of Spark's reader, e.g. `header: true`, and of a watermark, e.g. `partition.time-interval: 1 hour`."""
     watermark: Literal["source"] | EventTimeDeclaration | None = None
-    """`source`: only whole partitions are read, in order; each moves the watermark to its end. `{column: ts, delay: 1 minute}`: a
-    stream waits so long for late rows."""
+    """`source`: only complete partitions are read, in order; each moves the watermark to its end.
+    `{column: ts, delay: 1 minute}`: the time that a stream waits for late rows."""
     complete_when: Complete | None = None
-    """What says that a partition is whole: `metastore`, `{file: _SUCCESS}`, `{quiet: 10 minutes}`, `{class: module:Class}`."""
+    """Completeness check of a partition: `metastore`, `{file: _SUCCESS}`, `{quiet: 10 minutes}`, `{class: module:Class}`."""
     comment: str | None = None
-    """What the table is, for readers."""
+    """Description of the table."""
 
     @field_validator("watermark", mode="before")
     @classmethod
@@ -143,9 +142,9 @@ class SourceDeclaration(Declaration):
         return self
 
     def _check_endless(self, endless: Endless) -> None:
-        """Check that it says what it needs to, and no more.
+        """Check that all required keys of an endless source are set, and no others.
 
-        :raises ValueError: when it does not.
+        :raises ValueError: when they are not.
         """
         if self.path or self.schema_ or self.partitioned_by:
             columns = ", ".join(endless.columns)

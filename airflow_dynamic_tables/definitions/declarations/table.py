@@ -1,24 +1,188 @@
-"""The declarations of dynamic tables and of views."""
+"""Declarations of dynamic tables and views, their expectations, awaited data and unit tests."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from airflow_dynamic_tables.core.partitioning import rejoined, spelled
+from airflow_dynamic_tables.core.partition_transforms import rejoined, spelled
+from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount, accepted_values, not_null
 from airflow_dynamic_tables.definitions.declarations.airflow import declaration_of_keys
-from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name
-from airflow_dynamic_tables.definitions.declarations.expectations import ExpectationDeclaration
+from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Scalar
 from airflow_dynamic_tables.definitions.declarations.settings import Settings
+
+ACTIONS = {
+    "not_null": (Action.WARN, Action.DROP, Action.FAIL),
+    "unique": (Action.WARN, Action.FAIL),
+    "accepted_values": (Action.WARN, Action.DROP, Action.FAIL),
+    "predicate": (Action.WARN, Action.DROP, Action.FAIL),
+    "row_count": (Action.WARN, Action.FAIL, Action.QUARANTINE),
+}
+"""Kinds of expectations, and the actions each allows on a violation."""
+
+_PERCENTAGE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+_NAMED = 60
+
+
+def _share(value: object) -> object:
+    match = _PERCENTAGE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{value!r} is no percentage; write for example 50%")
+    return float(match[1]) / 100
+
+
+Share = Annotated[float, BeforeValidator(_share), WithJsonSchema({"type": "string", "examples": ["50%"]}, mode="validation")]
+_Columns = Annotated[tuple[Name, ...], Field(min_length=1)]
+_Values = Annotated[tuple[Scalar, ...], Field(min_length=1)]
+
+
+class RowCountDeclaration(Declaration):
+    """Limits of the number of rows that a refresh writes; changes are relative to the rows it replaces."""
+
+    min: int | None = Field(default=None, ge=0)
+    """Minimum number of rows."""
+    max: int | None = Field(default=None, ge=0)
+    """Maximum number of rows."""
+    max_decrease: Share | None = None
+    """Maximum decrease from the previous version, e.g. `50%`."""
+    max_increase: Share | None = None
+    """Maximum increase from the previous version, e.g. `300%`."""
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        if not self.model_fields_set:
+            raise ValueError("row_count needs at least one of 'min', 'max', 'max_decrease' and 'max_increase'")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"'min' {self.min} is more than 'max' {self.max}")
+        if self.max_decrease is not None and self.max_decrease >= 1:
+            raise ValueError("a 'max_decrease' of 100% or more allows everything; write less")
+        return self
+
+
+class ExpectationDeclaration(Declaration):
+    """One expectation: exactly one of `not_null`, `unique`, `accepted_values`, `predicate` and `row_count`."""
+
+    name: Name | None = None
+    """Name in the history; default: its content."""
+    action: Annotated[Name, Field(json_schema_extra={"enum": [action.value for action in Action]})] | None = None
+    """`warn` records violations, `drop` removes the violating rows, `fail` (the default) does not commit; a row count may also,
+    and does by default, put the stage into `quarantine`."""
+    not_null: _Columns | None = None
+    """Columns without nulls."""
+    unique: _Columns | None = None
+    """Columns whose values are unique; rows with a null in one of them are not compared."""
+    accepted_values: Annotated[dict[Name, _Values], Field(min_length=1)] | None = None
+    """Columns and their accepted values; null is always accepted."""
+    predicate: Name | None = None
+    """Spark SQL condition on the columns of one row, which must not be false; null is not false."""
+    row_count: RowCountDeclaration | None = None
+    """Limits of the number of rows that a refresh writes."""
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        if len(self.model_fields_set & set(ACTIONS)) != 1:
+            raise ValueError(f"an expectation is exactly one of {', '.join(ACTIONS)}")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """Which of the five kinds it is."""
+        return next(kind for kind in ACTIONS if kind in self.model_fields_set)
+
+    @property
+    def full_name(self) -> str:
+        """Its name, or else its content."""
+        columns = self.not_null or self.unique or tuple(self.accepted_values or ())
+        said = self.predicate or (f"{self.kind}({', '.join(columns)})" if columns else self.kind)
+        shortened = " ".join(said.split())
+        return self.name or (shortened if len(shortened) <= _NAMED else f"{shortened[:_NAMED]}…")
+
+    @property
+    def predicate_sql(self) -> str | None:
+        """The predicate that must not be false for any row, if the expectation has one."""
+        if self.not_null:
+            return not_null(self.not_null)
+        return accepted_values(self.accepted_values) if self.accepted_values else self.predicate
+
+
+def build_expectations(declared: tuple[ExpectationDeclaration, ...]) -> tuple[Expectation, ...]:
+    """Return the expectations that the job checks."""
+    return tuple(
+        Expectation(item.full_name, Action(item.action or Action.FAIL), item.predicate_sql, item.unique or ())
+        for item in declared
+        if item.row_count is None
+    )
+
+
+def build_row_counts(declared: tuple[ExpectationDeclaration, ...]) -> tuple[RowCount, ...]:
+    """Return the expectations that the worker checks."""
+    return tuple(
+        RowCount(item.full_name, Action(item.action or Action.QUARANTINE), **item.row_count.model_dump())
+        for item in declared
+        if item.row_count is not None
+    )
+
+
+class RowsDeclaration(Declaration):
+    """Rows of a table, in one of three forms: `rows`, `csv` or `sql`."""
+
+    rows: tuple[dict[Name, Any], ...] | None = None
+    """A list of mappings from columns to values; omitted columns are NULL."""
+    csv: Name | None = None
+    """CSV text: a header line with column names, then one line per row; an empty field is NULL."""
+    sql: Name | None = None
+    """A SELECT that reads no table."""
+
+    @model_validator(mode="after")
+    def _check_way(self) -> Self:
+        if [self.rows, self.csv, self.sql].count(None) != 2:
+            raise ValueError("rows are given in one way: as 'rows', 'csv' or 'sql'")
+        return self
+
+
+class GivenDeclaration(RowsDeclaration):
+    """Input rows of a table in a test."""
+
+    columns: dict[Name, Name] = Field(default_factory=dict)
+    """Types of columns as Spark DDL, where the source declares none, e.g. `{amount: "DECIMAL(10,2)"}`."""
+
+
+class ExpectDeclaration(RowsDeclaration):
+    """Expected result of the query in a test."""
+
+    key: tuple[Name, ...] = ()
+    """Columns by which expected and returned rows are matched, to show their differences."""
+    only: tuple[Name, ...] = ()
+    """The columns to compare; default: all."""
+    types: dict[Name, Name] = Field(default_factory=dict)
+    """Expected types of columns in Spark syntax: `revenue: DECIMAL(12,2)`; default: any type."""
+
+
+class QueryTestDeclaration(Declaration):
+    """A unit test: the result of the query of a table for given rows of the tables that it reads."""
+
+    table: Name
+    """The dynamic table: `table`, `database.table` or `catalog.database.table`."""
+    name: Name
+    """What the test verifies."""
+    schedule_time: Name | None = None
+    """Tick of the simulated refresh, which determines its partitions; default: the whole table."""
+    partition: Name | None = None
+    """Partitions to refresh, e.g. `ds=2024-01-01`; several are separated by commas."""
+    given: dict[Name, GivenDeclaration] = Field(default_factory=dict)
+    """Rows of every table that the query reads."""
+    expect: ExpectDeclaration
+    """Expected rows of the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssetItem:
-    """One asset as it is written: a URI, the name of a table or source, or, when ``is_name``, Airflow's name of the asset."""
+    """An asset as written: a URI, the name of a table or source, or, with ``is_name``, Airflow's name of the asset."""
 
     text: str
     is_name: bool = False
@@ -26,13 +190,13 @@ class AssetItem:
 
 @dataclass(frozen=True, slots=True)
 class OnDeclaration:
-    """The assets whose updates refresh a table: each of them, or all together when ``every``."""
+    """Assets whose updates refresh a table: any of them or, with ``every``, all of them."""
 
     items: tuple[AssetItem, ...]
     every: bool = False
 
     def located(self) -> Iterator[tuple[tuple[str | int, ...], AssetItem]]:
-        """The items, and where each stands below ``on``."""
+        """Yield the items, and the location of each below ``on``."""
         above = ("all",) if self.every else ()
         return (((*above, number), item) for number, item in enumerate(self.items))
 
@@ -73,11 +237,11 @@ On = Annotated[OnDeclaration, BeforeValidator(_on), WithJsonSchema({"anyOf": [_A
 
 
 _MOST_ROWS = 10**12
-"""How many rows a refresh may await; more are a slip of the keyboard."""
+"""Maximum number of awaited rows; more is a typing error."""
 
 
 class AwaitedDeclaration(Declaration):
-    """What has to be there before a refresh: a file or folder, a partition of a table whose metastore lists them, or rows."""
+    """Data that a refresh waits for: a file or folder, a partition of a table whose metastore lists them, or rows."""
 
     path: Name | None = None
     """Path or URI, e.g. `s3://lake/raw/{yyyy-MM-dd}/_SUCCESS`; relative to this file."""
@@ -86,7 +250,7 @@ class AwaitedDeclaration(Declaration):
     partition: Name | None = None
     """The partition of that source, e.g. `ds={yyyy-MM-dd}`."""
     rows: int | None = Field(default=None, ge=1, le=_MOST_ROWS)
-    """How many rows that source, or that partition of it, must have at least; of `parquet`, `orc` and `jdbc` sources."""
+    """Minimum number of rows of that source or partition; for `parquet`, `orc` and `jdbc` sources."""
 
     @model_validator(mode="after")
     def _check_kind(self) -> AwaitedDeclaration:
@@ -105,26 +269,26 @@ else:
 
 
 class TableDeclaration(Settings, _TableKeys, defer_build=False):
-    """A dynamic table: its content is its query, never older than its freshness."""
+    """A dynamic table: its content is the result of its query, never older than its freshness."""
 
     name: Name
     """Name: `table`, `database.table` or `catalog.database.table`."""
     query: Name | None = None
     """The SELECT (Spark SQL) whose result is the table."""
     query_file: Name | None = None
-    """File with the query instead, relative to this file and below its folder."""
+    """File with the query in place of `query`, relative to this file and below its folder."""
     comment: str | None = None
-    """What the table is, for readers."""
+    """Description of the table."""
     partitioned_by: tuple[Name, ...] = ()
-    """Partition keys: columns that the query returns; of Iceberg tables also `day(ts)`, `bucket(16, id)` and the like."""
+    """Partition keys: columns that the query returns; for Iceberg tables also `day(ts)`, `bucket(16, id)` and the like."""
     columns: dict[Name, str] = Field(default_factory=dict)
     """Comments of columns, by column name."""
     expectations: tuple[ExpectationDeclaration, ...] = ()
-    """What is expected of the rows, checked before every commit."""
+    """Expectations on the rows, checked before every commit."""
     on: On | None = None
-    """Assets whose updates refresh the table, beside its schedule: URIs, tables, sources; any of them, or `{all: […]}`."""
+    """Assets whose updates refresh the table in addition to its schedule: URIs, tables, sources; any of them, or `{all: […]}`."""
     wait_for: tuple[AwaitedDeclaration, ...] = ()
-    """What has to be there before a refresh."""
+    """Data that a refresh waits for."""
 
     @model_validator(mode="after")
     def _check_query(self) -> TableDeclaration:
@@ -134,7 +298,7 @@ class TableDeclaration(Settings, _TableKeys, defer_build=False):
 
     @property
     def partition_keys(self) -> tuple[str, ...]:
-        """Partition keys in their one spelling; one that means nothing is left as it is."""
+        """Partition keys in canonical form; invalid keys are unchanged."""
         keys = []
         for _, key in rejoined(self.partitioned_by):
             with suppress(ValueError):
@@ -144,11 +308,11 @@ class TableDeclaration(Settings, _TableKeys, defer_build=False):
 
 
 class ViewDeclaration(Declaration):
-    """A named query that expands inside the queries that read it."""
+    """A named query that is expanded inside the queries that read it."""
 
     name: Name
     """Name: `view`, `database.view` or `catalog.database.view`."""
     query: Name
     """The SELECT (Spark SQL)."""
     comment: str | None = None
-    """What the view is, for readers."""
+    """Description of the view."""

@@ -1,1 +1,1 @@
-"""Queries as text: parsed, edited. The only place that knows the grammar of queries."""
+"""Parsing, analysis and rewriting of queries. No other package depends on the grammar of queries."""

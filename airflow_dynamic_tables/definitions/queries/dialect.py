@@ -1,4 +1,4 @@
-"""Spark's SQL as sqlglot reads it, with what Spark 4 knows beyond sqlglot's own dialect. It only reads, it never writes SQL."""
+"""sqlglot's Spark dialect, extended by the syntax of Spark 4. It only parses; it never generates SQL."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SIGNS = frozenset({TokenType.DASH, TokenType.PLUS})
 _CONDITIONS = frozenset({TokenType.ON, TokenType.USING})
 
 STEPS_PER_TOKEN = 50
-"""How often the parser may go on or back for each token of a text. Spark's own tests take 2 at most."""
+"""Limit of parser steps, forward or back, per token of a text. Spark's own tests need at most 2."""
 
 STEPS_OF_SHORT_TEXTS = 20_000
-"""What every text may take."""
+"""Steps that every text may use."""
 
 
 class TooMuchWorkError(SqlglotError):
-    """The parser tried one reading of a text after another; ``offset`` is where it was stopped."""
+    """The parser exceeded its step limit because of backtracking; ``offset`` is where it stopped."""
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
@@ -32,19 +32,21 @@ class TooMuchWorkError(SqlglotError):
 
 
 class UnaryPlus(exp.Unary):
-    """``+a``: the same value, but a column of another name."""
+    """``+a``: the same value, but another column name."""
 
 
 class SparkSQL(Spark):
-    """The dialect of every query here."""
+    """The dialect of all queries in this package."""
 
-    STRICT_JSON_PATH_SYNTAX = False  # sqlglot would log paths that it cannot read: a part of the query, which may hold a secret
+    STRICT_JSON_PATH_SYNTAX = (
+        False  # sqlglot would log JSON paths that it cannot parse, which are parts of the query and may hold a secret
+    )
 
     class Tokenizer(Spark.Tokenizer):
-        """Tokens of Spark's SQL."""
+        """Tokenizer of Spark SQL."""
 
         def tokenize(self, sql: str) -> list[Token]:
-            """As sqlglot does; ``window(`` is a function, because the clause WINDOW names a window first."""
+            """Tokenize; ``window(`` is a function, because in the WINDOW clause a name follows the keyword."""
             tokens = super().tokenize(sql)
             for token, following in itertools.pairwise(tokens):
                 if token.token_type is TokenType.WINDOW and following.token_type is TokenType.L_PAREN:
@@ -52,14 +54,14 @@ class SparkSQL(Spark):
             return tokens
 
     class Parser(SparkParser):
-        """Grammar of Spark's SQL."""
+        """Parser of Spark SQL."""
 
         COLON_IS_VARIANT_EXTRACT = True  # v:a.b[0]
         COLON_CHAIN_IS_SINGLE_EXTRACT = False
         SUPPORTS_TABLE_QUERY = True  # TABLE t
 
         def _warn_unsupported(self) -> None:
-            """As sqlglot, which logs the text of a statement that is no query; here that is a mistake at its place."""
+            """Do not log the text of a statement, as sqlglot does; it is reported as a mistake at its position."""
 
         UNARY_PARSERS = {  # noqa: RUF012 - sqlglot's parsers are made of such tables
             **SparkParser.UNARY_PARSERS,
@@ -79,13 +81,13 @@ class SparkSQL(Spark):
         }
 
         def reset(self) -> None:
-            """Begin another text."""
+            """Reset the parser for another text."""
             super().reset()
             self._steps = 0
             self._nests: tuple[list[Token], frozenset[int]] = ([], frozenset())
 
         def _advance(self, times: int = 1) -> None:
-            """Count the steps: some texts are parsed again and again, twice as often with each of their parts."""
+            """Count the steps: some texts are reparsed repeatedly, at exponential cost in their nesting."""
             super()._advance(times)
             self._steps += 1
             if self._steps > STEPS_OF_SHORT_TEXTS and self._steps > STEPS_PER_TOKEN * self._tokens_size:
@@ -97,7 +99,10 @@ class SparkSQL(Spark):
             parse_bracket: bool = False,
             alias_tokens: Collection[TokenType] | None = None,
         ) -> exp.Join | None:
-            """As sqlglot, which parses all that follows a join without ON twice, and so the last of n joins 2^n times."""
+            """Parse a join without repeated parsing.
+
+            sqlglot parses the text after a join without ON twice, and so the last of n joins 2^n times.
+            """
             if self._match(TokenType.COMMA, advance=False):
                 return super()._parse_join(skip_join_token, parse_bracket, alias_tokens)
             index = self._index
@@ -127,13 +132,13 @@ class SparkSQL(Spark):
             return {"using": self._parse_using_identifiers()} if self._match(TokenType.USING) else {}
 
         def _nesting_joins(self) -> frozenset[int]:
-            """Which tokens JOIN have a condition that stands behind other joins: ``a JOIN b JOIN c ON … ON …``."""
+            """Return the indexes of JOIN tokens whose condition follows other joins: ``a JOIN b JOIN c ON … ON …``."""
             if self._nests[0] is not self._tokens:
                 self._nests = self._tokens, frozenset(_nesting_joins(self._tokens))
             return self._nests[1]
 
         def validate_expression(self, expression: Any, args: list[Any] | None = None) -> Any:
-            """How many arguments a function takes is Spark's affair."""
+            """Skip the check of argument counts, which is left to Spark."""
             return expression if args is not None else super().validate_expression(expression)
 
         def _is_table_query(self) -> bool:
@@ -141,21 +146,21 @@ class SparkSQL(Spark):
             return self._curr.token_type is TokenType.TABLE and self._next.token_type in names
 
         def _parse_statement(self) -> exp.Expr | None:
-            """A pipe may follow a union whose first query stands in parentheses."""
+            """Accept a pipe after a union whose first query is in parentheses."""
             statement = super()._parse_statement()
             if isinstance(statement, exp.SetOperation) and self._match(TokenType.PIPE_GT, advance=False):
                 statement = self._parse_pipe_syntax_query(statement)
             return statement
 
         def _parse_select(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
-            """A pipe may begin with VALUES, too."""
+            """Accept VALUES at the beginning of a pipe."""
             query = super()._parse_select(*args, **kwargs)
             if isinstance(query, exp.Values) and self._match(TokenType.PIPE_GT, advance=False):
                 query = self._parse_pipe_syntax_query(exp.select("*").from_(query, copy=False))
             return query
 
         def _parse_pipe_select(self, query: exp.Select) -> exp.Select:
-            """As sqlglot, which copies all that stands before each ``|> SELECT``."""
+            """Parse ``|> SELECT`` without copying the preceding query, as sqlglot does."""
             select = self._parse_select(consume_pipe=False)
             if not isinstance(select, exp.Select):
                 return query
@@ -164,7 +169,7 @@ class SparkSQL(Spark):
             return self._build_pipe_cte(query=query, expressions=[exp.Star()])
 
         def _parse_pipe_order(self, query: exp.Select) -> exp.Select:
-            """Each clause of a pipe is a query of its own, and more than one may order."""
+            """Make each clause of a pipe a query of its own, because more than one may order."""
             while clause := (
                 self._parse_order()
                 or self._parse_sort(exp.Cluster, TokenType.CLUSTER_BY)
@@ -176,47 +181,47 @@ class SparkSQL(Spark):
             return query
 
         def _parse_pipe_limit(self, query: exp.Select) -> exp.Select:
-            """As sqlglot, which expects a number where a SELECT before the pipe has no LIMIT."""
+            """Parse ``|> LIMIT``; sqlglot requires a number if the SELECT before the pipe has no LIMIT."""
             query.set("limit", self._parse_limit() or query.args.get("limit"))
             query.set("offset", self._parse_offset() or query.args.get("offset"))
             return self._build_pipe_cte(query=query, expressions=[exp.Star()])
 
         def _parse_types(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
-            """Not as Hive's: that looks through a type again for each of its levels."""
+            """Bypass the Hive parser, which rescans a type for each of its nesting levels."""
             return super(HiveParser, self)._parse_types(*args, **kwargs)
 
         def _parse_pipe_columns(self, query: exp.Select) -> exp.Select:
-            """``|> SET a = b`` and ``|> DROP a``: all columns, some of them others or left out."""
+            """Parse ``|> SET a = b`` and ``|> DROP a``: all columns, some of them replaced or dropped."""
             self._advance()
             query.select(exp.Star(), *self._parse_expressions(), append=False, copy=False)
             return self._build_pipe_cte(query=query, expressions=[exp.Star()])
 
         def _parse_pipe_syntax_set_operator(self, query: exp.Query) -> exp.Query | None:
-            """``|> UNION ALL TABLE t``: the second query need not stand in parentheses."""
+            """Parse ``|> UNION ALL TABLE t``: the second query needs no parentheses."""
             union = self.parse_set_operation(this=query)
             return self._build_pipe_cte(query=union, expressions=[exp.Star()]) if union else None
 
         def _parse_table_alias(self, *args: Any, **kwargs: Any) -> exp.TableAlias | None:
-            """``WITH RECURSIVE r MAX RECURSION LEVEL 100 AS``."""
+            """Parse ``WITH RECURSIVE r MAX RECURSION LEVEL 100 AS``."""
             alias = super()._parse_table_alias(*args, **kwargs)
             if self._match_text_seq("MAX", "RECURSION", "LEVEL"):
                 self._parse_number()
             return alias
 
         def _parse_term(self, parse_mod: bool = True) -> exp.Expr | None:
-            """``a >>> 2``: the third sign stands behind the two that sqlglot knows."""
+            """Parse ``a >>> 2``: sqlglot knows only the first two signs."""
             if self._prev and self._prev.token_type is TokenType.GT and self._is_connected():
                 self._match(TokenType.GT)
             return super()._parse_term(parse_mod)
 
         def _parse_type_size(self) -> exp.DataTypeParam | None:
-            """``GEOMETRY(ANY)``."""
+            """Parse ``GEOMETRY(ANY)``."""
             if self._match(TokenType.ANY):
                 return self.expression(exp.DataTypeParam(this=exp.var("ANY")))
             return super()._parse_type_size()
 
         def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
-            """``INTERVAL 1 day -2 hours``: every part may have a sign."""
+            """Parse ``INTERVAL 1 day -2 hours``: every part may have a sign."""
             interval = super()._parse_interval(require_interval, parse_function_unit)
             while interval is not None and self._is_signed_unit():
                 self._advance()
@@ -233,12 +238,12 @@ class SparkSQL(Spark):
             )
 
         def _parse_pivot_aggregation(self) -> exp.Expr | None:
-            """``PIVOT (sum(a) + 1 AS b FOR …)``."""
+            """Parse ``PIVOT (sum(a) + 1 AS b FOR …)``."""
             return self._parse_alias(self._parse_bitwise())
 
 
 def _nesting_joins(tokens: Iterable[Token]) -> Iterator[int]:
-    """The places of JOIN between which and their ON or USING others stand, within the same parentheses."""
+    """Yield the indexes of JOINs that have other joins between them and their ON or USING, within the same parentheses."""
     waiting: list[list[int]] = [[]]
     last = -1
     for number, token in enumerate(tokens):

@@ -1,29 +1,57 @@
-"""Queries with every name in full.
-
-A query is never printed from its syntax tree, only edited where a table is named: comments, hints and functions that the
-parser does not know survive as the user wrote them.
-"""
+"""Rewriting of queries: expansion to full names, replacement of tables and functions, and Spark's verdict on the syntax."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from airflow_dynamic_tables.clients.spark_parser import Refusal
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.definitions.queries.naming import Edit, name_tables
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Problem, Reference, Target, analyse
 
+_ADVICE = "Spark can parse this query, but the tables it reads cannot be told; write this part another way"
+
+
+def judge(query: str, analysis: Analysis, ask: Callable[[], Refusal | None]) -> Analysis:
+    """Return the analysis with the syntax errors reported by Spark in place of those of sqlglot.
+
+    :param ask: asks Spark. It is not called for a query that has other problems, because these are more specific.
+    """
+    if any(not problem.unread for problem in analysis.problems):
+        return analysis
+    refusal = ask()
+    if refusal is not None:
+        return Analysis(analysis.text, problems=(_problem(query, refusal, analysis),))
+    return replace(analysis, problems=tuple(map(_not_understood, analysis.problems)))
+
+
+def _problem(query: str, refusal: Refusal, analysis: Analysis) -> Problem:
+    """Return the problem that Spark reported; if it has no position, at the position where sqlglot failed."""
+    message = f"bad SQL: Spark cannot parse this: {refusal.message}"
+    if refusal.place is None:
+        return Problem(analysis.problems[0].offset if analysis.problems else 0, message)
+    line, column = refusal.place
+    start = sum(len(before) + 1 for before in query.split("\n")[:line])
+    return Problem(min(start + column, len(query)), message)
+
+
+def _not_understood(problem: Problem) -> Problem:
+    return Problem(problem.offset, f"{_ADVICE} ({problem.message.removeprefix('bad SQL: ')})")
+
 
 def expand(analysis: Analysis, targets: Sequence[Target]) -> str:
-    """The query with every reference replaced by its target, see :func:`expansion`."""
+    """Replace every table reference of the query by its target, see :func:`expansion`."""
     return edited(analysis.text, expansion(analysis, targets))
 
 
 def expansion(analysis: Analysis, targets: Sequence[Target]) -> list[Edit]:
-    """What replaces every reference of a query by its target.
+    """Return the edits that replace every table reference of a query by its target.
 
-    Columns mean the same as before: ``orders.amount`` and ``raw.orders.amount`` are qualified by the alias of their table.
+    Column references keep their meaning: ``orders.amount`` and ``raw.orders.amount`` are qualified by the alias of their
+    table.
 
-    :param analysis: has no :func:`unclear_names`.
+    :param analysis: must have no :func:`unclear_names`.
     """
     naming = name_tables(analysis, targets)
     edits = list(naming.edits)
@@ -37,26 +65,26 @@ def expansion(analysis: Analysis, targets: Sequence[Target]) -> list[Edit]:
 
 
 def _read_all(text: str, reference: Reference) -> str:
-    """What stands for the keyword of ``TABLE orders``. The clauses of a pipe know the table by its name only behind FROM."""
+    """Return the replacement of the keyword of ``TABLE orders``. Clauses of a pipe resolve the table by name only after FROM."""
     is_piped = text[reference.alias_at :].lstrip().startswith("|>")
     return "FROM" if is_piped and text[: reference.keyword_at].rstrip()[-1:] in ("", "(", ")") else "SELECT * FROM"
 
 
 def unclear_names(analysis: Analysis, targets: Sequence[Target]) -> tuple[Problem, ...]:
-    """Names before columns that may mean two things once every table has one name: the query cannot be expanded."""
+    """Return the column qualifiers that become ambiguous after the expansion; such a query cannot be expanded."""
     return name_tables(analysis, targets).problems
 
 
 def replace_tables(expanded_query: str, replacements: Mapping[TableIdentifier, str]) -> str:
     """Replace full table names by other SQL: names of temporary views, or the queries of views.
 
-    :param expanded_query: what :func:`expand` gave.
+    :param expanded_query: the result of :func:`expand`.
     """
     return edited(expanded_query, table_edits(expanded_query, replacements))
 
 
 def table_edits(expanded_query: str, replacements: Mapping[TableIdentifier, str]) -> list[Edit]:
-    """What :func:`replace_tables` does."""
+    """Return the edits of :func:`replace_tables`."""
     analysis = analyse(expanded_query)
     edits: list[Edit] = []
     for reference in analysis.references:
@@ -68,9 +96,9 @@ def table_edits(expanded_query: str, replacements: Mapping[TableIdentifier, str]
 
 
 def replace_functions(query: str, replacement: Callable[[tuple[str, ...]], str | None]) -> str:
-    """Replace the names of functions that SQL itself does not have.
+    """Replace the names of functions that are not built into SQL.
 
-    :param replacement: from the parts of a name to the SQL that takes its place, ``None`` to leave it.
+    :param replacement: returns the SQL that replaces the parts of a name, ``None`` to keep it.
     """
     analysis = analyse(query)
     edits = []
@@ -82,7 +110,7 @@ def replace_functions(query: str, replacement: Callable[[tuple[str, ...]], str |
 
 
 def offset_before(edits: Iterable[Edit], offset: int) -> int:
-    """The offset in a text of what stands at an offset of the edited text."""
+    """Map an offset in an edited text to the offset in the original text."""
     moved = 0
     for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
         if offset < start + moved:
@@ -94,7 +122,7 @@ def offset_before(edits: Iterable[Edit], offset: int) -> int:
 
 
 def edited(text: str, edits: Iterable[Edit]) -> str:
-    """Replace the spans; edits at one place are made in the order given."""
+    """Replace the spans; edits at the same offset are applied in the order given."""
     pieces = []
     position = 0
     for start, end, replacement in sorted(edits, key=lambda edit: edit[:2]):

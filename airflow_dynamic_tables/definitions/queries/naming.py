@@ -1,8 +1,8 @@
-"""The aliases of a query's tables when it is expanded, and what the names before its columns become.
+"""Aliases of the tables of an expanded query, and the rewritten qualifiers of its columns.
 
-Spark finds ``raw.orders.id`` by the full name of the table, and an expanded query has an alias in its place. Where something
-else could capture it, another table or alias of that name or a struct in a subquery, the table gets an alias that stands
-nowhere else in the query. All other tables keep their names.
+Spark resolves ``raw.orders.id`` by the full name of the table, which an expanded query replaces by an alias. Where another
+table or alias of the same name, or a struct in a subquery, could capture it, the table gets an alias that is unique in the
+query. All other tables keep their names.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier, own_alias, 
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Problem, Qualifier, Target
 
 Edit = tuple[int, int, str]
-"""Start and end of a piece of the query, and what takes its place."""
+"""Start and end offset of a part of the query, and its replacement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """The alias of every reference, what becomes of qualifiers, and qualifiers whose meaning cannot be kept."""
+    """The alias of every reference, the replacements of qualifiers, and the qualifiers whose meaning cannot be preserved."""
 
     aliases: tuple[str, ...]
     edits: tuple[Edit, ...]
@@ -30,7 +30,7 @@ class Naming:
 
 @dataclass(frozen=True, slots=True)
 class _Meaning:
-    """References of one table, and how many names of a qualifier are the table's."""
+    """References of one table, and the number of parts of a qualifier that name the table."""
 
     numbers: tuple[int, ...]
     width: int
@@ -39,7 +39,7 @@ class _Meaning:
 def name_tables(analysis: Analysis, targets: Sequence[Target]) -> Naming:
     """Choose the alias of every reference.
 
-    :param targets: what each reference means, in their order.
+    :param targets: the target of each reference, in the same order.
     """
     query = _Query(analysis, targets)
     meanings = [query.by_full_name(qualifier) for qualifier in analysis.qualifiers]
@@ -64,7 +64,7 @@ def name_tables(analysis: Analysis, targets: Sequence[Target]) -> Naming:
 
 
 class _Query:
-    """The tables of a query as the names before its columns see them."""
+    """The tables of a query as column qualifiers resolve them."""
 
     def __init__(self, analysis: Analysis, targets: Sequence[Target]) -> None:
         self._analysis = analysis
@@ -80,7 +80,7 @@ class _Query:
         self._words = Counter(re.findall(r"\w+", self._text))
 
     def by_full_name(self, qualifier: Qualifier) -> _Meaning | Problem | None:
-        """The nearest table that a qualifier names with its database; a problem when it may mean something else, too."""
+        """Return the nearest table that a qualifier names with its database; a problem when it is ambiguous."""
         nearest = None
         first = qualifier.parts[0].text.lower()
         is_column = len(qualifier.parts) > 1 and first in self._analysis.column_aliases
@@ -96,7 +96,10 @@ class _Query:
         return nearest
 
     def can_be_captured(self, number: int, scope: int) -> bool:
-        """Whether something else may have the name of a table: it is read further out, or the name stands once more."""
+        """Return whether something else may capture the name of a table.
+
+        That is so if the table is read in an outer scope, or the name is not unique.
+        """
         reference = self._analysis.references[number]
         name = self._name(number)
         ours = self._written[name] + sum(part.text.lower() == name for part in reference.parts)
@@ -104,9 +107,9 @@ class _Query:
         return reference.scope != scope or mentioned > ours
 
     def by_name(self, qualifier: Qualifier, renamed: set[int]) -> _Meaning | Problem | None:
-        """The table that a qualifier names without its database, if that table is renamed.
+        """Return the table that a qualifier names without its database, if that table is renamed.
 
-        Only the SELECT that reads it can tell: further out, a column of a nearer table comes before it.
+        Only the SELECT that reads the table is considered: in outer scopes, a column of a nearer table takes precedence.
         """
         name = qualifier.parts[0].text.lower()
         for scope in self._outwards(qualifier.scope):
@@ -123,7 +126,7 @@ class _Query:
         return None
 
     def aliases(self, renamed: set[int]) -> tuple[str, ...]:
-        """The alias of every reference: one of its own for the tables of ``renamed``, the same wherever a table is read."""
+        """Return the alias of every reference; each table of ``renamed`` has one unique alias wherever it is read."""
         own: dict[TableIdentifier, str] = {}
         taken: set[str] = set()
         for number in sorted(renamed):
@@ -160,7 +163,7 @@ class _Query:
         return self._analysis.references[number].parts[-1].text.lower()
 
     def _is_name(self, name: str, scope: int | None) -> bool:
-        """Whether a table, an alias or a common table expression of a FROM clause has that name."""
+        """Return whether a table, an alias or a common table expression of a FROM clause has that name."""
         return (scope, (name,)) in self._named or (scope is not None and name in self._analysis.scopes[scope].names)
 
     def _same(self, first: _Meaning, second: _Meaning) -> bool:

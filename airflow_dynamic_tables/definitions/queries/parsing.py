@@ -1,4 +1,4 @@
-"""From the text of a query to the places in it that matter, by sqlglot."""
+"""Parsing of queries with sqlglot into an :class:`Analysis`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from airflow_dynamic_tables.core.refresh.allowed import JAVA_CALLS, Ability
-from airflow_dynamic_tables.definitions.queries.comments import misread
+from airflow_dynamic_tables.core.refresh.permissions import JAVA_CALLS, Ability
 from airflow_dynamic_tables.definitions.queries.dialect import SparkSQL, TooMuchWorkError
 from airflow_dynamic_tables.definitions.queries.scopes import WORD, Scopes, is_table_name, span_of, start_of
-from airflow_dynamic_tables.definitions.queries.text import Analysis, Condition, Need, Problem, Span
+from airflow_dynamic_tables.definitions.queries.text import Analysis, Condition, Need, Problem, Span, misread
 
 _TYPES = frozenset({"tinyint", "smallint", "int", "bigint", "date"})
 _GENERATORS = (exp.Explode, exp.Posexplode, exp.Inline, exp.UDTF)
@@ -26,7 +25,7 @@ _INCOMPLETE = re.compile(r"Required keyword: '(\w+)' missing for <class '.*\.(\w
 
 
 class _UnusableError(Exception):
-    """The text is no query; carries the problem."""
+    """The text is not a query; carries the problem."""
 
     def __init__(self, offset: int, message: str, *, unread: bool = False) -> None:
         self.problem = Problem(offset, message, unread)
@@ -97,7 +96,7 @@ def _tokens(query: str) -> list[Token]:
 
 
 def _single_statement(query: str, tokens: list[Token]) -> tuple[str, list[Token]]:
-    """The query without semicolons and comments behind it."""
+    """Return the query without trailing semicolons and comments."""
     end = next((number for number, token in enumerate(tokens) if token.token_type is TokenType.SEMICOLON), None)
     if end is None:
         kept = tokens
@@ -132,16 +131,16 @@ def _parse(text: str, tokens: list[Token], into: type[exp.Expr] | None = None) -
         message = _plain(detail.get("description") or str(error), detail.get("highlight") or "")
         raise _UnusableError(offset, f"bad SQL: {message}", unread=True) from error
     except TokenError as error:
-        # The parser reads hints only now.
+        # Hints are parsed only at this point.
         place = next((token.start for token in tokens if token.token_type is TokenType.HINT), 0)
         raise _UnusableError(place, "bad SQL: a quote in a hint is never closed", unread=True) from error
     except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        # A parser written for so many dialects stumbles over some texts; these are no SQL either.
+        # sqlglot fails with other errors on some texts, none of which is valid SQL.
         raise _UnusableError(tokens[0].start, f"bad SQL: it cannot be parsed ({error})", unread=True) from error
 
 
 def _plain(description: str, near: str) -> str:
-    """sqlglot's words without its class names."""
+    """Return the description of a sqlglot error without class names."""
     incomplete = _INCOMPLETE.search(description)
     if incomplete:
         return f"{incomplete[2].upper()} is incomplete"
@@ -152,7 +151,7 @@ def _plain(description: str, near: str) -> str:
 
 
 def _calls(root: exp.Expr, tokens: list[Token]) -> Iterator[tuple[Span, ...]]:
-    """Names of called functions, with their databases; of those of one part only what the parser does not know as SQL."""
+    """Yield the names of called functions, with their databases; single-part names only if sqlglot does not know them as SQL."""
     places = {token.start: number for number, token in enumerate(tokens)}
     anonymous = (call for call in root.find_all(exp.Anonymous) if not isinstance(call.parent, exp.Table | exp.Hint))
     for call in sorted(anonymous, key=start_of):
@@ -164,7 +163,7 @@ def _calls(root: exp.Expr, tokens: list[Token]) -> Iterator[tuple[Span, ...]]:
 
 
 def _needs(tokens: list[Token]) -> Iterator[Need]:
-    """By tokens, which are the same however the parser understands what stands around them."""
+    """Detect needs by tokens, independently of how the parser understands the context."""
     for token, following in pairwise(tokens):
         if token.token_type is TokenType.USING and following.token_type is not TokenType.L_PAREN:
             yield Need(Ability.TRANSFORM, int(token.start))
@@ -177,7 +176,10 @@ def _is_word(token: Token) -> bool:
 
 
 def _outputs(root: exp.Expr) -> tuple[tuple[str | None, ...] | None, tuple[str | None, ...] | None]:
-    """Names and types of the returned columns as far as the text tells; a union may widen the types of its first part."""
+    """Return names and types of the outputs as far as the text determines them.
+
+    A union may widen the types of its first part.
+    """
     widened = False
     while isinstance(root, (exp.Subquery, exp.SetOperation)):
         widened = widened or isinstance(root, exp.SetOperation)
@@ -196,9 +198,9 @@ def _outputs(root: exp.Expr) -> tuple[tuple[str | None, ...] | None, tuple[str |
 
 
 def _type_of(item: exp.Expr) -> str | None:
-    """The type of an integer or a date, where a cast or a function says that it is one."""
+    """Return the type of an integer or a date, if a cast or a function determines it."""
     if isinstance(item, exp.Cast):
-        kind = str(getattr(item.to.this, "value", "")).lower()  # that of an interval is a tree
+        kind = str(getattr(item.to.this, "value", "")).lower()  # the type of an interval is a tree
         return kind if kind in _TYPES else None
     if isinstance(item, exp.TsOrDsToDate | exp.CurrentDate):
         return "date"
@@ -206,7 +208,7 @@ def _type_of(item: exp.Expr) -> str | None:
 
 
 def _name_of(item: exp.Expr) -> str | None:
-    """The name that Spark gives a returned column, where it is not made of the text of an expression."""
+    """Return the name that Spark gives an output, unless it is derived from the text of an expression."""
     if isinstance(item, exp.Paren):
         return _name_of(item.this)
     if isinstance(item, exp.Cast | exp.Dot) and not isinstance(item.this, exp.Column):
@@ -216,7 +218,7 @@ def _name_of(item: exp.Expr) -> str | None:
 
 
 def _problems(root: exp.Expr, tokens: list[Token]) -> Iterator[Problem]:
-    """What parses and still cannot be refreshed."""
+    """Yield constructs that parse but cannot be refreshed."""
     for number, token in enumerate(tokens):
         following = tokens[number + 1] if number + 1 < len(tokens) else None
         if token.token_type is TokenType.COMMA and (following is None or following.token_type in _AFTER_LIST):

@@ -1,4 +1,4 @@
-"""Which tables a parsed query reads, and which SELECT sees which of them."""
+"""Scopes of a parsed query: the tables that it reads, and which SELECT sees which of them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _WORDS = re.compile(r"(?:`[^`]+`|\w+)(?:\.(?:`[^`]+`|\w+))*(?!\w|\s*\()")
 _OF_RESULT = (exp.Order, exp.Sort, exp.Cluster, exp.Distribute, exp.Having, exp.Qualify)
 
 _Select = exp.Expr | None
-"""A SELECT; ``None`` is what stands outside of every SELECT."""
+"""A SELECT; ``None`` is the scope outside of every SELECT."""
 
 
 class Scopes:
-    """The SELECTs of a query, numbered, with what each reads."""
+    """The SELECTs of a query, numbered, with the references of each."""
 
     def __init__(self, root: exp.Expr, tokens: list[Token]) -> None:
         self._root = root
@@ -54,7 +54,10 @@ class Scopes:
         return self._numbers[id(select)]
 
     def _qualifiers(self) -> Iterator[Qualifier]:
-        """Names with a database before a column or in a hint; without one, where a table has such columns elsewhere."""
+        """Yield the qualifiers of columns and hints.
+
+        Those without a database are included only where a table has such columns elsewhere.
+        """
         unaliased = {reference.parts[-1].text.lower() for reference in self.references if reference.alias is None}
         written = filter(_is_written, self._root.find_all(exp.Column))
         columns = [(column, tuple(map(span_of, column.parts[:-1]))) for column in written]
@@ -85,18 +88,18 @@ class Scopes:
                     yield tuple(Span(word[0].strip("`"), token.start + word.start(), token.start + word.end()) for word in words)
 
     def _scopes(self, read: set[int]) -> Iterator[Scope]:
-        """The SELECTs that have a number; looking at them may number the ones around them."""
+        """Yield the numbered SELECTs; visiting one may number the enclosing ones."""
         names: dict[int, set[str]] = {}
         for node in self._root.find_all(exp.TableAlias, exp.Table):
             if id(node) not in read and not isinstance(node.parent, exp.CTE) and not node.find_ancestor(exp.Hint):
                 names.setdefault(id(_select_of(node)), set()).add(node.name.lower())
-        for select in self._selects:  # grows while it is walked
+        for select in self._selects:  # grows during the iteration
             outer = None if select is None else self._number(_outer_select(select))
             yield Scope(outer, tuple(sorted(names.get(id(select), ()))))
 
 
 def tables_read(root: exp.Expr) -> Iterator[exp.Table]:
-    """Tables that are read: no table functions, no hints, and no names of common table expressions where these are visible."""
+    """Yield the tables that are read, without table functions, hints and visible common table expressions."""
     stack: list[tuple[exp.Expr, _Visible]] = [(root, _Visible({}, 0))]
     while stack:
         node, visible = stack.pop()
@@ -116,7 +119,7 @@ def tables_read(root: exp.Expr) -> Iterator[exp.Table]:
 
 @dataclass(frozen=True, slots=True)
 class _Visible:
-    """Names of common table expressions that are seen at a place: the first ``many`` of a WITH clause, and those around it."""
+    """Names of common table expressions visible at a place: the first ``many`` of a WITH clause, and those of enclosing ones."""
 
     numbers: Mapping[str, int]
     many: int
@@ -132,27 +135,30 @@ class _Visible:
 
 
 def is_table_name(table: exp.Table) -> bool:
-    """Whether it is written as a name, and is no function."""
+    """Return whether a table is given by name, not by a function."""
     return all(isinstance(part, exp.Identifier) and "start" in part.meta for part in table.parts)
 
 
 def start_of(part: exp.Expr) -> int:
-    """The offset of a name's first character."""
+    """Return the offset of the first character of a name."""
     return int(part.meta["start"])
 
 
 def span_of(part: exp.Expr) -> Span:
-    """A name and its place."""
+    """Return a name and its position."""
     return Span(part.name, start_of(part), int(part.meta["end"]) + 1)
 
 
 def _is_written(column: exp.Column) -> bool:
-    """Whether a column stands in the text; those of hints have places of their own."""
+    """Return whether a column is in the text; columns of hints have positions of their own."""
     return all("start" in part.meta for part in column.parts[:-1]) and not column.find_ancestor(exp.Hint)
 
 
 def _is_of_result(node: exp.Expr) -> bool:
-    """Whether a column stands in a clause that sees the result of its SELECT first; in pipes, every clause may."""
+    """Return whether a column is in a clause that resolves names in the result of its SELECT first.
+
+    In pipes, every clause may do so.
+    """
     while node.parent is not None and not isinstance(node, exp.Query):
         if isinstance(node, _OF_RESULT) and isinstance(node.parent, exp.Query):
             return True
@@ -161,7 +167,7 @@ def _is_of_result(node: exp.Expr) -> bool:
 
 
 def _select_of(node: exp.Expr) -> _Select:
-    """The SELECT in whose FROM clause, or under whose columns, something stands."""
+    """Return the SELECT that has a node in its FROM clause or in its expressions."""
     above = node.parent
     while above is not None and not isinstance(above, exp.Select | exp.SetOperation):
         above = above.parent
@@ -171,14 +177,14 @@ def _select_of(node: exp.Expr) -> _Select:
 
 
 def _whole_pipe(select: _Select) -> _Select:
-    """The steps of a pipe are one SELECT: they see the tables of the steps before."""
+    """Return the SELECT of an entire pipe: its steps see the tables of the previous steps."""
     while select is not None and (rest := _of_pipe(select)) is not None:
         select = rest
     return select
 
 
 def _of_pipe(select: exp.Expr) -> _Select:
-    """The rest of the pipe of which a SELECT is a step: sqlglot makes the steps common table expressions."""
+    """Return the rest of the pipe that a SELECT is a step of: sqlglot makes the steps common table expressions."""
     made = select.parent
     while isinstance(made, exp.SetOperation | exp.Subquery):
         made = made.parent
@@ -193,7 +199,7 @@ def _has_pipe(select: exp.Expr) -> bool:
 
 
 def _outer_select(select: exp.Expr) -> _Select:
-    """The SELECT whose columns a SELECT sees, too: not that in whose FROM clause it stands, unless it is LATERAL."""
+    """Return the SELECT whose columns are visible in a SELECT: not the one with it in the FROM clause, unless it is LATERAL."""
     node = select
     sees: bool | None = None
     while node.parent is not None:
@@ -214,9 +220,9 @@ def _outer_select(select: exp.Expr) -> _Select:
 
 
 def _alias_place(tokens: list[Token], starts: list[int], end: int) -> int:
-    """Where an alias goes: behind the table's name and its TABLESAMPLE clause.
+    """Return the offset for an alias: behind the name of the table and its TABLESAMPLE clause.
 
-    :param starts: of each token.
+    :param starts: start offset of each token.
     """
     first = bisect.bisect_left(starts, end)
     if first == len(tokens) or tokens[first].token_type is not TokenType.TABLE_SAMPLE:

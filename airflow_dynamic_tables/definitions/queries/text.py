@@ -1,18 +1,75 @@
-"""Queries as text with known places: which tables they read, what they return."""
+"""Analysis of the text of queries, and the rejection of text that Spark and sqlglot lex differently.
+
+Spark continues a ``--`` comment after a backslash at the end of its line and ends it at a carriage return, reads comments and
+quotes within a hint, and does not count a hint within a comment. Text that only Spark sees would run without validation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.allowed import Ability, Allowed
-from airflow_dynamic_tables.core.refresh.moved import Origin
+from airflow_dynamic_tables.core.refresh.permissions import Ability, Allowed
+from airflow_dynamic_tables.core.refresh.source_changes import Origin
+
+_PIECE = re.compile(
+    r"""
+    (?P<quoted> (?<!\w)r'[^']*' | (?<!\w)r"[^"]*" | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `[^`]*` )
+    | (?P<line> --[^\n]* )
+    | (?P<hint> /\*\+ (?:(?!\*/).)* )
+    | (?P<block> /\* )
+    """,
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+_EDGE = re.compile(r"/\*\+?|\*/")
+_WITHIN_HINT = re.compile(r"""--|/\*|['"]""")
+
+
+def misread(query: str) -> Iterator[Problem]:
+    """Yield a problem for each comment and hint that Spark lexes differently."""
+    position = 0
+    while piece := _PIECE.search(query, position):
+        position = piece.end()
+        if piece["line"] is not None:
+            yield from _line(query, piece)
+        elif piece["hint"] is not None:
+            if within := _WITHIN_HINT.search(piece["hint"], 3):
+                yield Problem(
+                    piece.start() + within.start(), f"a hint cannot hold {within[0]}: for Spark it begins something else"
+                )
+        elif piece["block"] is not None:
+            position, problems = _block(query, piece.start())
+            yield from problems
+
+
+def _line(query: str, comment: re.Match[str]) -> Iterator[Problem]:
+    if comment[0].endswith("\\") and comment.end() < len(query):
+        yield Problem(comment.end() - 1, "a backslash at the end of a comment: for Spark the next line is comment; remove it")
+    lone = comment[0].rstrip("\r").find("\r")
+    if lone >= 0:
+        yield Problem(comment.start() + lone, "a carriage return in a comment: for Spark the comment ends there; remove it")
+
+
+def _block(query: str, start: int) -> tuple[int, list[Problem]]:
+    """Return the end offset of a bracketed comment, which may be nested, and its problems."""
+    problems = []
+    depth = 0
+    position = start
+    while edge := _EDGE.search(query, position):
+        position = edge.end()
+        if edge[0] == "/*+":
+            problems.append(Problem(edge.start(), "a hint cannot stand in a comment: for Spark both end together"))
+        depth += -1 if edge[0] == "*/" else 1
+        if depth == 0:
+            return position, problems
+    return len(query), problems
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One name of the query, at its character offsets."""
+    """A name in the query, and its character offsets."""
 
     text: str
     start: int
@@ -23,8 +80,8 @@ class Span:
 class Reference:
     """A table that the query reads.
 
-    ``alias_at`` is where an alias has to be put when it has no ``alias``; ``scope`` is the number of the SELECT that reads it.
-    ``keyword_at`` is where the keyword of ``TABLE orders`` stands, which is short for ``SELECT * FROM orders``.
+    ``alias_at`` is where an alias has to be inserted when it has no ``alias``; ``scope`` is the number of the SELECT that
+    reads it. ``keyword_at`` is the offset of the keyword of ``TABLE orders``, which is short for ``SELECT * FROM orders``.
     """
 
     parts: tuple[Span, ...]
@@ -38,8 +95,8 @@ class Reference:
 class Scope:
     """One SELECT with its FROM clause.
 
-    ``outer`` is the number of the SELECT whose columns are looked at next, and ``names`` are those of aliases and common
-    table expressions of the FROM clause, in lower case.
+    ``outer`` is the number of the SELECT whose columns are resolved next. ``names`` are the aliases and common table
+    expressions of the FROM clause, in lower case.
     """
 
     outer: int | None
@@ -48,10 +105,10 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Qualifier:
-    """Names before a column (``raw.orders`` of ``raw.orders.amount``), and the number of the SELECT in which they stand.
+    """Names before a column (``raw.orders`` of ``raw.orders.amount``), and the number of the SELECT that contains them.
 
-    Those of a hint have no ``scope``: they may mean every table. ``of_result`` is set where columns of the result come before
-    those of the tables, as in ORDER BY.
+    Qualifiers of a hint have no ``scope``: they may refer to any table. ``of_result`` is set where columns of the result take
+    precedence over those of the tables, as in ORDER BY.
     """
 
     parts: tuple[Span, ...]
@@ -61,9 +118,9 @@ class Qualifier:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with a query, at a character offset.
+    """A problem of a query, at a character offset.
 
-    It is ``unread`` when our own parser gave up: then Spark's may know better.
+    ``unread`` is set when sqlglot failed to parse it: Spark's own parser may accept it.
     """
 
     offset: int
@@ -73,7 +130,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a query can do besides SQL, at a character offset."""
+    """A capability that a query needs besides SQL, at a character offset."""
 
     ability: Ability
     offset: int
@@ -81,12 +138,12 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What the text of a query says by itself.
+    """Result of the analysis of the text of a query.
 
-    ``text`` is the query without a final semicolon, ``outputs`` its column names (``None`` for one that has no plain name),
-    or ``None`` when they depend on the tables. ``types`` are theirs, where a cast or a function tells. ``calls``
-    are the names of the functions that SQL itself does not have. ``column_aliases`` are, in lower case, those of the names that
-    qualifiers begin with that the query also gives to columns, anywhere.
+    ``text`` is the query without a final semicolon. ``outputs`` are its column names (``None`` for one without a plain name),
+    or ``None`` when they depend on the tables. ``types`` are their types, where a cast or a function determines them.
+    ``calls`` are the names of functions that are not built into SQL. ``column_aliases`` are the first names of qualifiers that
+    the query also uses as column aliases anywhere, in lower case.
     """
 
     text: str
@@ -103,7 +160,7 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What the text of a condition over one row says: the columns it looks at."""
+    """Result of the analysis of a condition on one row: the columns that it references."""
 
     columns: tuple[Span, ...] = ()
     needs: tuple[Need, ...] = ()
@@ -112,14 +169,14 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a reference means: a table, and the SQL that takes the place of its name."""
+    """The target of a reference: a table, and the SQL that replaces its name."""
 
     identifier: TableIdentifier
     sql: str
 
 
 def analyse(query: str) -> Analysis:
-    """Parse a query of Spark SQL; what is wrong with it is in ``problems``."""
+    """Parse a query of Spark SQL; ``problems`` lists its errors."""
     # sqlglot takes half a second to import, and most processes find every analysis in the cache.
     from airflow_dynamic_tables.definitions.queries import parsing
 
@@ -127,41 +184,41 @@ def analyse(query: str) -> Analysis:
 
 
 def analyse_condition(text: str) -> Condition:
-    """Parse a condition of Spark SQL over the columns of one row; what is wrong with it is in ``problems``."""
+    """Parse a condition of Spark SQL on the columns of one row; ``problems`` lists its errors."""
     from airflow_dynamic_tables.definitions.queries import parsing
 
     return parsing.analyse_condition(text)
 
 
 def refusals(needs: Iterable[Need], allowed: Allowed) -> tuple[Problem, ...]:
-    """A problem for everything that a query needs and may not do."""
+    """Return a problem for each need of a query that is not allowed."""
     why = ((need.offset, allowed.refusal(need.ability)) for need in needs)
     return tuple(Problem(offset, message) for offset, message in why if message is not None)
 
 
 def same_query(first: str, second: str) -> bool:
-    """Whether two queries differ in nothing but white space, comments and the case of keywords."""
+    """Return whether two queries differ only in white space, comments and the case of keywords."""
     from airflow_dynamic_tables.definitions.queries import parsing
 
     return first == second or parsing.same(first, second)
 
 
 def variation(query: str, predicates: Iterable[str] = ()) -> str | None:
-    """Why a query may give other rows though what it reads stays the same, without a full stop; ``None`` when it does not.
+    """Return why a query is nondeterministic, without a full stop; ``None`` when it is deterministic.
 
-    :param predicates: conditions that decide which rows are kept or refused.
+    :param predicates: conditions that filter or reject rows.
     """
-    from airflow_dynamic_tables.definitions.queries import varying
+    from airflow_dynamic_tables.definitions.queries import nondeterminism as varying
 
     return varying.variation(query, predicates)
 
 
 def origins(query: str, column: str) -> Mapping[str, Origin]:
-    """By the full names of tables, the column of each by which a returned column tells its rows apart.
+    """Return, by full table name, the column of each table whose value determines the value of a returned column.
 
-    A row of the result is then made of rows of that table with the same value alone, and of other tables, however they are
-    joined or put together. Tables of which that is not plain to see are left out.
+    A row of the result is then derived only from rows of that table with the same value, and from rows of other tables,
+    however they are joined or combined. Tables for which this cannot be proven are omitted.
     """
-    from airflow_dynamic_tables.definitions.queries import keys
+    from airflow_dynamic_tables.definitions.queries import lineage as keys
 
     return keys.origins(query, column)

@@ -1,1 +1,1 @@
-"""The SQL statements of dynamic tables: their grammar, and where each part of one stands."""
+"""The SQL statements of dynamic tables: grammar and positions."""

@@ -1,4 +1,4 @@
-"""What every statement is parsed with: the next token, what may stand there, and what to say when something else does."""
+"""Token cursor shared by all statement parsers: lookahead, expected tokens and syntax errors."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from airflow_dynamic_tables.definitions.statements.lexing import Token, TokenKin
 from airflow_dynamic_tables.definitions.statements.values import Group, Name, Pair, Piece
 
 QUERY_BEGINNINGS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE", "(")
-"""How a query begins."""
+"""Tokens that begin a query."""
 
 _NO_NAMES = frozenset({"AS", "WITH", "IF", "SELECT", "PARTITIONED", "USING", "FRESHNESS", "REFRESH_MODE"})
-"""Words that begin what stands behind a name: without back-quotes they are no names, or a name that is missing would be one."""
+"""Keywords that may follow a name. Without back-quotes they are not names, otherwise a missing name would go unnoticed."""
 
 _CLOSING = {"'": "'", '"': '"', "`": "`", "/": "*/", "$": "the same again"}
 _UNENDED = {"'": "string", '"': "string", "`": "name", "/": "comment", "$": "string"}
 
 _LONGEST_SHOWN = 40
-"""Characters of a token that stand in a message; a string may be as long as the file."""
+"""Longest token shown in a message, in characters; a string may be as long as the file."""
 
 _MOST_PARTS = {1: "one name", 2: "two names: catalog.database", 3: "three names: catalog.database.table"}
 
@@ -28,12 +28,12 @@ _Item = TypeVar("_Item")
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a name needs no back-quotes in a statement."""
+    """Return whether a name needs no back-quotes in a statement."""
     return name.isidentifier() and name.upper() not in _NO_NAMES
 
 
 class GrammarError(Exception):
-    """What is wrong with a statement, at an offset of its text."""
+    """A syntax error at an offset of the text."""
 
     def __init__(self, offset: int, message: str) -> None:
         self.offset = offset
@@ -43,7 +43,7 @@ class GrammarError(Exception):
 
 @dataclass(slots=True)
 class Cursor:
-    """Goes through tokens; remembers what was asked for at the present one, to say what was expected there."""
+    """Iterates over tokens, and remembers which ones were tested at the current position, for "expected …" messages."""
 
     text: str
     tokens: list[Token]
@@ -52,26 +52,26 @@ class Cursor:
 
     @property
     def current(self) -> Token:
-        """The present token."""
+        """The current token."""
         return self.tokens[self.position]
 
     @property
     def previous_end(self) -> int:
-        """Where the token before ends."""
+        """End offset of the previous token."""
         return self.tokens[self.position - 1].end
 
     @property
     def is_over(self) -> bool:
-        """Whether the text ends here."""
+        """Whether the current token is the end of the text."""
         return self.current.kind is TokenKind.END
 
     @property
     def ends_statement(self) -> bool:
-        """Whether the statement ends here."""
+        """Whether the current token ends the statement."""
         return self.is_over or self.current.word == ";"
 
     def advance(self) -> Token:
-        """The present token; the next one is present then. Nothing comes after the end."""
+        """Return the current token and move to the next one. The end token is never passed."""
         token = self.current
         if token.kind is not TokenKind.END:
             self.position += 1
@@ -79,37 +79,37 @@ class Cursor:
         return token
 
     def at(self, *words: str, told_as: str | None = None) -> bool:
-        """Whether one of these keywords or signs stands here.
+        """Return whether the current token is one of these keywords or signs.
 
-        :param told_as: what a message says in place of all of them.
+        :param told_as: replaces all of them in a message.
         """
         self._asked.append((words, told_as))
         return self.current.word in words
 
     def at_query(self) -> bool:
-        """Whether a query begins here."""
+        """Return whether the current token begins a query."""
         return self.at(*QUERY_BEGINNINGS, told_as="a query")
 
     def take(self, *words: str) -> bool:
-        """Go on, if one of these keywords or signs stands here."""
+        """Consume the current token if it is one of these keywords or signs, and return whether it was."""
         at_it = self.at(*words)
         if at_it:
             self.advance()
         return at_it
 
     def expect(self, *words: str) -> Token:
-        """The token, which must be one of these keywords or signs.
+        """Consume and return the current token, which must be one of these keywords or signs.
 
-        :raises GrammarError: when it is none.
+        :raises GrammarError: when it is none of them.
         """
         if not self.at(*words):
             raise self.unexpected()
         return self.advance()
 
     def unexpected(self, *wanted: str) -> GrammarError:
-        """What is wrong when nothing that was asked for stands here.
+        """Return the error for an unexpected token.
 
-        :param wanted: what may stand here besides, in words: ``a name``.
+        :param wanted: what is also accepted here, in words: ``a name``.
         """
         token = self.current
         if token.kind is TokenKind.UNENDED:
@@ -133,10 +133,10 @@ class Cursor:
         return written if written[0] in "'\"`" else f"'{written}'"
 
     def name(self, what: str, longest: int = 3) -> Name:
-        """A dotted name.
+        """Parse a dotted name.
 
-        :param what: what it is the name of, with its article.
-        :param longest: how many parts it may have.
+        :param what: what is named, with its article, for the message.
+        :param longest: the maximum number of parts.
         """
         start = self.current.start
         parts = [self._part(what)]
@@ -153,9 +153,9 @@ class Cursor:
         return self.word_or_quoted(f"the name of {what}").value
 
     def word_or_quoted(self, what: str) -> Piece:
-        """One name without dots.
+        """Parse a name without dots.
 
-        :param what: what it is, for the message.
+        :param what: what is named, for the message.
         """
         token = self.current
         if token.kind is TokenKind.QUOTED_NAME and len(token.text) > 2:
@@ -170,7 +170,7 @@ class Cursor:
         return Piece(token.text, token.start, token.end)
 
     def string(self, what: str = "a string in quotes") -> Piece:
-        """A string; the value is what it means."""
+        """Parse a string; the value of the piece is unescaped."""
         token = self.current
         if token.kind is not TokenKind.STRING:
             raise self.unexpected(what)
@@ -178,7 +178,7 @@ class Cursor:
         return Piece(string_value(token.text)[0], token.start, token.end)
 
     def listed(self, item: Callable[[], _Item]) -> tuple[_Item, ...]:
-        """What stands in parentheses, separated by commas: one at least."""
+        """Parse a non-empty list in parentheses, separated by commas."""
         self.expect("(")
         items = [item()]
         while self.take(","):
@@ -187,7 +187,7 @@ class Cursor:
         return tuple(items)
 
     def group(self, start: int, key: Callable[[], Piece], value: Callable[[], Piece]) -> Group:
-        """Pairs in parentheses, no key twice.
+        """Parse pairs in parentheses; keys are unique.
 
         :param start: where the clause begins.
         """
@@ -206,7 +206,7 @@ class Cursor:
         return self.group(start, lambda: self.string("an option in quotes"), lambda: self.string("its value in quotes"))
 
     def once(self, pieces: list[Piece]) -> None:
-        """Check that nothing is named twice."""
+        """Check that the values are unique."""
         first: dict[str, Piece] = {}
         for piece in pieces:
             before = first.setdefault(piece.value, piece)
@@ -215,11 +215,11 @@ class Cursor:
                 raise GrammarError(piece.start, f"{piece.value!r} stands here twice, first in line {line}")
 
     def query(self, start: int) -> Piece:
-        """Everything up to the end of the statement, when it begins as a query does; its comments included.
+        """Parse a query up to the end of the statement, with its comments.
 
-        The place of it ends at its last word: the comments behind that are in its text alone.
+        The piece ends at the last token of the query; only its text includes the comments after that.
 
-        :param start: where a comment may stand that belongs to it.
+        :param start: where a comment that belongs to the query may begin.
         """
         if not self.at_query():
             raise self.unexpected()
@@ -232,7 +232,7 @@ class Cursor:
         return Piece(text.strip(), start + len(text) - len(text.lstrip()), self.previous_end)
 
     def _check_forgotten_end(self) -> None:
-        """A query is judged as a whole; that another statement begins in it is said best here."""
+        """Report a missing semicolon if another statement begins within the query; a later check would give a worse message."""
         first = self.current.word
         if first in ("CREATE", "ALTER", "DROP"):
             words = [token.word for token in self.tokens[self.position + 1 : self.position + 3]]

@@ -1,4 +1,4 @@
-"""From text to tokens: where words, names, strings and signs stand, as Spark reads them; comments stand between them."""
+"""Lexer of statements: words, names, strings and signs as Spark reads them; comments are skipped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class TokenKind(Enum):
-    """What a token is; ``UNENDED`` is a string, name or comment whose end is missing."""
+    """Kind of a token; ``UNENDED`` is an unterminated string, name or comment."""
 
     WORD = "word"
     QUOTED_NAME = "quoted name"
@@ -21,9 +21,9 @@ class TokenKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as it is written, and the offsets where it begins and ends.
+    """A token as written, and its start and end offsets.
 
-    ``word`` is a word in upper case, a sign as it is; of what is in quotes nothing: it is no keyword.
+    ``word`` is a word in upper case, or a sign unchanged. It is empty for quoted tokens, which are never keywords.
     """
 
     kind: TokenKind
@@ -33,7 +33,7 @@ class Token:
     word: str = ""
 
 
-# No repetition gives back what it took: a file of quotes is read once.
+# Possessive quantifiers prevent backtracking: a file of quotes is read in linear time.
 _PIECE = re.compile(
     r"""
     (?P<blank> \s++ | --[^\n]*+ )
@@ -61,12 +61,12 @@ _KINDS = {
 
 
 def tokens_of(text: str) -> list[Token]:
-    """All tokens, and the END behind them. What has no end takes all the rest."""
+    """Return all tokens, followed by END. An unterminated token extends to the end of the text."""
     return list(tokens_in(text))
 
 
 def tokens_in(text: str) -> Iterator[Token]:
-    """As :func:`tokens_of`, one by one."""
+    """Iterate over the tokens, see :func:`tokens_of`."""
     yield from _written(text)
     yield Token(TokenKind.END, "", len(text), len(text))
 
@@ -91,7 +91,7 @@ def _written(text: str) -> Iterator[Token]:
 
 
 def _end_of_comment(text: str, start: int) -> int | None:
-    """Where a bracketed comment ends, in which there may be others."""
+    """Return the end offset of a bracketed comment, which may be nested."""
     depth = 0
     for edge in _COMMENT_EDGE.finditer(text, start):
         depth += 1 if edge[0] == "/*" else -1
@@ -105,9 +105,9 @@ _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 
 
 def string_value(text: str) -> tuple[str, list[int]]:
-    """What a string means, and for each of its characters where it stands in the text of the token.
+    """Return the value of a string token, and for each of its characters the offset in the text of the token.
 
-    Strings are read as Spark reads them: ``\\n`` is a line end, ``''`` a quote, and in ``r'…'`` and ``$$…$$`` all is what it is.
+    Escapes follow Spark: ``\\n`` is a line end, ``''`` a quote; ``r'…'`` and ``$$…$$`` have no escapes.
     """
     if text[0] in "rR$":
         first = 2 if text[0] != "$" else text.index("$", 1) + 1
@@ -125,11 +125,11 @@ def string_value(text: str) -> tuple[str, list[int]]:
 def _meant(match: re.Match[str], quote: str) -> str:
     code = match[1] or match[2]
     if code:
-        # Beyond the last character there is none, and a half of one is no text.
+        # Code points above the maximum and lone surrogates are invalid.
         return chr(int(code, 16)) if int(code, 16) < 0x110000 and not 0xD800 <= int(code, 16) < 0xE000 else match[0]
     if match[3]:
         return chr(int(match[3], 8))
     if match[4]:
-        # The signs of LIKE keep their backslash.
+        # LIKE wildcards keep their backslash.
         return f"\\{match[4]}" if match[4] in "%_" else _ESCAPED.get(match[4], match[4])
     return quote if match[0] == quote * 2 else match[0]

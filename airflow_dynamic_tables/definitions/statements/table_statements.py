@@ -1,4 +1,4 @@
-"""Parsing statements about dynamic tables: CREATE, ALTER, DROP."""
+"""Parsers of the statements about dynamic tables: CREATE, ALTER, DROP."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from airflow_dynamic_tables.definitions.statements.values import (
 )
 
 DYNAMIC = ("DYNAMIC", "MATERIALIZED")
-"""The word before TABLE; Flink says MATERIALIZED."""
+"""Accepted words before TABLE; MATERIALIZED is Flink's."""
 
 _TABLE = "a dynamic table"
 _UNITS = ("WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
@@ -34,17 +34,17 @@ _MODES = ("AUTO", "FULL", "INCREMENTAL", "CONTINUOUS")
 
 
 def if_exists(cursor: Cursor) -> bool:
-    """Whether ``IF EXISTS`` stands here."""
+    """Consume ``IF EXISTS``, and return whether it was present."""
     return cursor.take("IF") and bool(cursor.expect("EXISTS"))
 
 
 def if_not_exists(cursor: Cursor) -> bool:
-    """Whether ``IF NOT EXISTS`` stands here."""
+    """Consume ``IF NOT EXISTS``, and return whether it was present."""
     return cursor.take("IF") and bool(cursor.expect("NOT")) and bool(cursor.expect("EXISTS"))
 
 
 def create_table(cursor: Cursor, start: int, *, or_alter: bool) -> CreateDynamicTable:
-    """``… TABLE [IF NOT EXISTS] name clauses AS query``, from TABLE on.
+    """Parse ``… TABLE [IF NOT EXISTS] name clauses AS query``, from TABLE on.
 
     :param start: where the statement begins.
     """
@@ -97,7 +97,7 @@ def _column(cursor: Cursor) -> ColumnItem:
 
 
 def partition_keys(cursor: Cursor) -> tuple[Piece, ...]:
-    """``BY (column, day(column), …)``, behind PARTITIONED."""
+    """Parse ``BY (column, day(column), …)``, from behind PARTITIONED."""
     cursor.expect("BY")
     keys = cursor.listed(lambda: _partition_key(cursor))
     cursor.once(list(keys))
@@ -105,7 +105,7 @@ def partition_keys(cursor: Cursor) -> tuple[Piece, ...]:
 
 
 def _partition_key(cursor: Cursor) -> Piece:
-    """A column, or what is computed of one: ``bucket(16, id)``."""
+    """Parse a column or a transform of one: ``bucket(16, id)``."""
     name = cursor.word_or_quoted("the name of a column")
     if not cursor.at("("):
         return name
@@ -114,7 +114,7 @@ def _partition_key(cursor: Cursor) -> Piece:
 
 
 def freshness(cursor: Cursor) -> Piece:
-    """``= INTERVAL '1' DAY`` or ``= '1 day'``; whether there is such a freshness is not decided here."""
+    """Parse ``= INTERVAL '1' DAY`` or ``= '1 day'``; the value is validated later."""
     cursor.expect("=")
     start = cursor.current.start
     if not cursor.take("INTERVAL"):
@@ -131,7 +131,7 @@ def freshness(cursor: Cursor) -> Piece:
 
 
 def refresh_mode(cursor: Cursor) -> Piece:
-    """``= FULL``."""
+    """Parse ``= FULL``."""
     cursor.expect("=")
     token = cursor.expect(*_MODES)
     return Piece(token.word.lower(), token.start, token.end)
@@ -147,11 +147,11 @@ _OWN_PLACES = {
     "freshness": "as FRESHNESS = …",
     "refresh_mode": "as REFRESH_MODE = …",
 }
-"""What a table says elsewhere, and where."""
+"""Keys that are not options of WITH, and where to declare them instead."""
 
 
 def table_options(cursor: Cursor, start: int) -> Group:
-    """``('key' = 'value', …)`` of a dynamic table: nothing that is said elsewhere."""
+    """Parse the ``('key' = 'value', …)`` of a dynamic table, and reject keys that belong elsewhere."""
     group = cursor.options(start)
     for pair in group.pairs:
         if place := _OWN_PLACES.get(pair.key.value):
@@ -167,11 +167,11 @@ _CLAUSES: dict[str, _Clause] = {
     "FRESHNESS": ("freshness", lambda cursor, _: freshness(cursor)),
     "REFRESH_MODE": ("refresh_mode", lambda cursor, _: refresh_mode(cursor)),
 }
-"""What may stand between name and AS, in any order: the field, and what parses the rest of it."""
+"""Clauses between name and AS, in any order: the field, and the parser of the rest of the clause."""
 
 
 def alter_table(cursor: Cursor, start: int) -> AlterDynamicTable:
-    """``… TABLE name action``, from TABLE on.
+    """Parse ``… TABLE name action``, from TABLE on.
 
     :param start: where the statement begins.
     """
@@ -243,7 +243,7 @@ _ACTIONS: dict[str, Callable[[Cursor, int], _Action]] = {
 
 
 def drop_table(cursor: Cursor, start: int) -> DropDynamicTable:
-    """``… TABLE [IF EXISTS] name [PURGE]``, from TABLE on.
+    """Parse ``… TABLE [IF EXISTS] name [PURGE]``, from TABLE on.
 
     :param start: where the statement begins.
     """

@@ -1,7 +1,7 @@
-"""Statements as values: what was written, each part with the place where it stands.
+"""Parsed statements as values, each part with its position in the text.
 
-Offsets count characters of the whole text, so that a file of several statements has one count. Names are as written, with the
-back-quotes taken off; what a short one means is the caller's to say.
+Offsets count characters from the start of the text, also in a file of several statements. Names are as written, without
+back-quotes; the caller resolves short names.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from enum import StrEnum
 from airflow_dynamic_tables.core.identifiers import join_name
 
 SQL_SUFFIX = ".sql"
-"""How the names of files end that hold statements, or a query."""
+"""Suffix of files that contain statements, or a query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a statement: what it says, and the offsets where it begins and ends.
+    """A part of a statement: its value, and its start and end offsets.
 
-    ``value`` is what is meant: of a string what stands between its quotes, of a word the word as it is written.
+    ``value`` is the content of a string without its quotes, or a word as written.
     """
 
     value: str
@@ -36,13 +36,13 @@ class Name:
     end: int
 
     def __str__(self) -> str:
-        """The name, with back-quotes where it needs them."""
+        """Return the name, with back-quotes where needed."""
         return join_name(*self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A key and its value: an option, or a partition key and the partition of it."""
+    """A key and its value: an option, or a partition column and its value."""
 
     key: Piece
     value: Piece
@@ -57,7 +57,7 @@ class Group:
     end: int
 
     def as_dict(self) -> dict[str, str]:
-        """The values by their keys; the parser takes no key twice."""
+        """Return the values by key; keys are unique."""
         return {pair.key.value: pair.value.value for pair in self.pairs}
 
 
@@ -71,7 +71,7 @@ class ColumnItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What all statements have: where they begin and end, without the semicolon."""
+    """Base of all statements: start and end offsets, without the semicolon."""
 
     start: int
     end: int
@@ -81,8 +81,8 @@ class Statement:
 class CreateDynamicTable(Statement):
     """``CREATE [OR ALTER] DYNAMIC TABLE [IF NOT EXISTS] … AS query``: a declaration.
 
-    ``freshness`` is as written (``INTERVAL '1' DAY``, ``1 day``). ``options`` has all that stands in WITH: options of the table,
-    and the settings that have no clause of their own. ``as_at`` is where the keyword AS begins.
+    ``freshness`` is as written (``INTERVAL '1' DAY``, ``1 day``). ``options`` holds everything in WITH: options of the table,
+    and the settings that have no clause of their own. ``as_at`` is the offset of the keyword AS.
     """
 
     name: Name
@@ -100,7 +100,7 @@ class CreateDynamicTable(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterDynamicTable(Statement):
-    """``ALTER DYNAMIC TABLE name …``: what all of these have."""
+    """Base of the ``ALTER DYNAMIC TABLE name …`` statements."""
 
     name: Name
 
@@ -119,7 +119,7 @@ class Resume(AlterDynamicTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refresh(AlterDynamicTable):
-    """``… REFRESH [PARTITION (…) [TO (…)]]``: a partition, all from one to the other, both of them too, or the whole table."""
+    """``… REFRESH [PARTITION (…) [TO (…)]]``: one partition, an inclusive range of partitions, or the full table."""
 
     partition: Group | None = None
     until: Group | None = None
@@ -155,7 +155,7 @@ class ResetOptions(AlterDynamicTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenameTo(AlterDynamicTable):
-    """``… RENAME TO new_name``; a short one is of the catalog and database of the old one."""
+    """``… RENAME TO new_name``; missing parts of a short name are those of the old name."""
 
     new_name: Name
 
@@ -169,7 +169,7 @@ class AlterQuery(AlterDynamicTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropDynamicTable(Statement):
-    """``DROP DYNAMIC TABLE [IF EXISTS] name [PURGE]``; PURGE deletes the data, too."""
+    """``DROP DYNAMIC TABLE [IF EXISTS] name [PURGE]``; PURGE also deletes the data."""
 
     name: Name
     if_exists: bool = False
@@ -177,7 +177,7 @@ class DropDynamicTable(Statement):
 
 
 class Kind(StrEnum):
-    """What SHOW lists."""
+    """Kind of object that SHOW lists."""
 
     DYNAMIC_TABLES = "DYNAMIC TABLES"
     TABLES = "TABLES"
@@ -191,8 +191,8 @@ class Kind(StrEnum):
 class Show(Statement):
     """``SHOW DYNAMIC TABLES [{FROM | IN} [catalog.]database] [[NOT] LIKE 'pattern']``, and likewise for other kinds.
 
-    ``within`` is a database, of DATABASES a catalog; ``None``: the current one. In ``like``, ``%`` is any text and ``_`` any
-    letter.
+    ``within`` is a database, or for DATABASES a catalog; ``None`` is the current one. In ``like``, ``%`` matches any text and
+    ``_`` any single character.
     """
 
     kind: Kind
@@ -218,21 +218,21 @@ class Describe(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explain(Statement):
-    """``EXPLAIN statement``: of CREATE DYNAMIC TABLE, ALTER … AS, ALTER … REFRESH or a query."""
+    """``EXPLAIN statement``, for CREATE DYNAMIC TABLE, ALTER … AS, ALTER … REFRESH or a query."""
 
     explained: CreateDynamicTable | AlterQuery | Refresh | Query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query(Statement):
-    """``SELECT …`` and whatever else begins a query; what stands in it is judged by whoever runs it."""
+    """``SELECT …`` or any other query; its content is validated when it is executed."""
 
     text: Piece
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use(Statement):
-    """``USE [catalog.]database`` or ``USE CATALOG catalog``: then ``database`` is ``None``."""
+    """``USE [catalog.]database``, or ``USE CATALOG catalog``, for which ``database`` is ``None``."""
 
     catalog: str | None
     database: str | None
@@ -280,7 +280,7 @@ class DropView(Statement):
 class CreateFunction(Statement):
     """``CREATE FUNCTION [IF NOT EXISTS] name AS 'class' [LANGUAGE {JAVA | PYTHON}] [WITH (…)]``.
 
-    ``language`` is in lower case, as catalogs have it.
+    ``language`` is in lower case, as in the catalogs.
     """
 
     name: Name

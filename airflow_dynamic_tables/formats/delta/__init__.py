@@ -1,1 +1,1 @@
-"""Delta: Spark writes Parquet below a table, an entry of ours in its log commits; and tables that nobody here refreshes."""
+"""Delta tables: Spark writes Parquet files, an entry in the table's log commits them."""

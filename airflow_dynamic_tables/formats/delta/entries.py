@@ -1,42 +1,169 @@
-"""What entries of a Delta log say: a commit of ours, a fence; and how the table is made that they are of."""
+"""Entries of the Delta log: staged data files, table metadata and commit actions."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
-from airflow_dynamic_tables.clients.delta.features import NO_TIME_ZONE
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from airflow_dynamic_tables.clients.delta.log import Action
-from airflow_dynamic_tables.clients.delta.snapshots import NOTHING_YET, DeltaFile, DeltaSnapshot
-from airflow_dynamic_tables.clients.delta.types import WITHOUT_ZONE, has_type, schema_to_json
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.exceptions import UnsupportedError
-from airflow_dynamic_tables.formats.commits import FENCE, TOKEN
-from airflow_dynamic_tables.formats.delta.staged import AddedFile
+from airflow_dynamic_tables.clients.delta.snapshots import (
+    NO_TIME_ZONE,
+    NOTHING_YET,
+    WITHOUT_ZONE,
+    DeltaFile,
+    DeltaSnapshot,
+    has_type,
+    schema_to_json,
+)
+from airflow_dynamic_tables.clients.files import open_file
+from airflow_dynamic_tables.core.refresh.plan import StagedFile
+from airflow_dynamic_tables.core.schema import Column, parted
+from airflow_dynamic_tables.exceptions import StageRejectedError, UnsupportedError
+from airflow_dynamic_tables.formats.base import CommitRequest
+from airflow_dynamic_tables.formats.commits import FENCE, TOKEN, check_rows
+from airflow_dynamic_tables.formats.data_files import check_size, planned_partition, read_footers
+
+LONGEST_BOUND = 32
+"""Most characters of a text used as a bound; a longer text would have to be truncated, and an upper bound increased."""
+
+_BOUNDED = {"tinyint", "smallint", "int", "bigint", "string", "date"}
+"""Types whose bounds are spelled alike in the log and in Parquet: no fractions, time zones or NaN."""
+
+_ARROW = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+}
+"""Arrow types required in the files, for types that map to exactly one."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddedFile:
+    """A file added by a commit: its location, partition, and the content of its footer (``stats`` as in the log)."""
+
+    uri: str
+    partition: Mapping[str, str]
+    rows: int
+    bytes: int
+    stats: str
+
+
+def staged_files(request: CommitRequest, data: str) -> list[AddedFile]:
+    """Return the files of a stage that contain rows, as read from their footers.
+
+    :param data: the folder that the job wrote to.
+    :raises StageRejectedError: if a file is missing, damaged, or differs from the job's result.
+    """
+    columns, _ = parted(request.result.columns, request.partition_keys)
+    files = request.result.files
+    footers = read_footers((file.path for file in files), _footer, "Staged file")
+    added = [_checked(file, footer, columns, request, data) for file, footer in zip(files, footers, strict=True)]
+    holding_rows = [file for file in added if file is not None]
+    check_rows(sum(file.rows for file in holding_rows), request.result)
+    return holding_rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Footer:
+    metadata: pq.FileMetaData
+    bytes: int
+
+
+def _checked(file: StagedFile, footer: _Footer, columns: Sequence[Column], request: CommitRequest, data: str) -> AddedFile | None:
+    """Return the file if it contains rows."""
+    check_size(file, footer.bytes)
+    rows = footer.metadata.num_rows
+    if rows == 0:
+        return None  # nothing to publish, and no partition values
+    _check_columns(file.path, footer.metadata.schema.to_arrow_schema(), columns)
+    return AddedFile(file.path, planned_partition(file, request, data), rows, footer.bytes, _stats(footer.metadata, columns))
+
+
+def _check_columns(path: str, schema: pa.Schema, columns: Sequence[Column]) -> None:
+    expected = {column.name: _ARROW.get(column.type) for column in columns}
+    if set(schema.names) != expected.keys():
+        raise StageRejectedError(f"Staged file {path} has columns {', '.join(schema.names)}, not {', '.join(expected)}.")
+    for name, kind in expected.items():
+        if kind is not None and schema.field(name).type != kind:
+            raise StageRejectedError(f"Staged file {path} has {schema.field(name).type} in column {name!r}, not {kind}.")
+
+
+def _footer(path: str) -> _Footer:
+    with open_file(path) as stream:
+        size = stream.seek(0, 2)
+        stream.seek(0)
+        return _Footer(pq.read_metadata(stream), size)
+
+
+def _stats(metadata: pq.FileMetaData, columns: Iterable[Column]) -> str:
+    """Return row, null count and bounds statistics as JSON, which readers use to skip files."""
+    kinds = {column.name: column.type for column in columns}
+    nulls: dict[str, int] = {}
+    lower: dict[str, Any] = {}
+    upper: dict[str, Any] = {}
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    for position in range(metadata.num_columns):
+        name = metadata.schema.column(position).path
+        parts = [group.column(position).statistics for group in groups if group.num_rows]
+        if name not in kinds or not all(part is not None and part.has_null_count for part in parts):
+            continue
+        nulls[name] = sum(part.null_count for part in parts)
+        filled = [
+            part
+            for part, group in zip(parts, (one for one in groups if one.num_rows), strict=True)
+            if part.null_count < group.num_rows
+        ]
+        if kinds[name] in _BOUNDED and filled and all(part.has_min_max for part in filled):
+            lower[name], upper[name] = min(part.min for part in filled), max(part.max for part in filled)
+    short = {name for name in lower if _is_short(lower[name]) and _is_short(upper[name])}
+    bounds = {
+        key: {name: _plain(value) for name, value in values.items() if name in short}
+        for key, values in (("minValues", lower), ("maxValues", upper))
+    }
+    return json.dumps({"numRecords": metadata.num_rows, **bounds, "nullCount": nulls}, ensure_ascii=False)
+
+
+def _is_short(value: Any) -> bool:
+    return not isinstance(value, str) or len(value) <= LONGEST_BOUND
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, date) else value
+
 
 APPLICATION = "airflow-dynamic-tables"
-"""The application whose transactions are noted in a table: the number of its latest version, and, behind a slash, more."""
+"""Application id of transactions in the log; they record the latest version number and, with a suffix after a slash, more."""
 
 FRESH = f"{APPLICATION}/data-timestamp"
-"""Where the data timestamp of the latest version is noted, in milliseconds since 1970."""
+"""Application id that records the data timestamp of the latest version, in milliseconds since 1970."""
 
 _URL_SAFE = "/=!$&'()*+,;:@~"
-"""Signs that a path of the log has as they are, beside letters and digits."""
+"""Characters that are not escaped in paths of the log, besides letters and digits."""
 
 KEEPS_TOKENS = "delta.setTransactionRetentionDuration"
-"""Property of a table that says how long it knows what an application noted."""
+"""Table property with the retention of recorded transactions."""
 
 TOKENS_KEPT = "interval 30 days"
-"""How long a token is looked up: for as long as a refresh of it may come back. Others may change that."""
+"""Retention of tokens: as long as a refresh may be retried. Others may change it."""
 
 _PROPERTIES = {
-    # A clean-up takes away versions; which ones are kept is said by the retention of the definition.
+    # Delta's clean-up removes versions, but retention is determined by the definition.
     "delta.enableExpiredLogCleanup": "false",
     KEEPS_TOKENS: TOKENS_KEPT,
 }
@@ -49,7 +176,7 @@ _BAD_SIGNS = " ,;{}()\n\t="
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What the metadata of a table say of it."""
+    """The metadata of a table."""
 
     columns: tuple[Column, ...]
     partition_keys: tuple[str, ...]
@@ -58,7 +185,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a commit makes of a table: what it is like, what is put in and what is taken out."""
+    """The changes of a commit: the definition of the table, and its added and removed files."""
 
     definition: Definition
     added: Sequence[AddedFile] = ()
@@ -69,29 +196,29 @@ class Change:
 
 
 def application_of(token: str) -> str:
-    """The application under which the version that a token made is noted."""
+    """Return the application id that records the version committed with a token."""
     return f"{APPLICATION}/{token}"
 
 
 def definition_of(snapshot: DeltaSnapshot) -> Definition:
-    """What a table is like."""
+    """Return the metadata of a snapshot."""
     return Definition(snapshot.columns, snapshot.partition_keys, snapshot.comment)
 
 
 def commit_entry(
     before: DeltaSnapshot | None, location: str, change: Change, told: Mapping[str, str], number: int, fresh: datetime | None
 ) -> list[Action]:
-    """The entry of a commit; who reads only its first line knows whose it is.
+    """Return the log entry of a commit; its first line identifies the commit.
 
-    :param before: the table as it is now, if there is one.
-    :param told: properties of the version, with its token.
-    :raises UnsupportedError: when a Delta table cannot be like that.
+    :param before: the current table, if it exists.
+    :param told: properties of the version, including its token.
+    :raises UnsupportedError: if a Delta table cannot have this definition.
     """
     now = _now_ms()
     entry: list[Action] = [{"commitInfo": _commit_info(before, change, told, now)}]
     entry += _table_actions(before, change.definition, now)
     entry.append({"txn": {"appId": application_of(told[TOKEN]), "version": number, "lastUpdated": now}})
-    entry.append({"txn": {"appId": APPLICATION, "version": number}})  # without a time it is never forgotten
+    entry.append({"txn": {"appId": APPLICATION, "version": number}})  # without a time it never expires
     if fresh is not None:
         entry.append({"txn": {"appId": FRESH, "version": int(fresh.timestamp() * 1000)}})
     entry += [_remove(file, now) for file in change.removed]
@@ -101,7 +228,7 @@ def commit_entry(
 
 
 def fence_entry(before: DeltaSnapshot | None, token: str) -> list[Action]:
-    """An entry that takes the next number and changes nothing; where there is no table yet, it makes one without a version."""
+    """Return an entry that takes the next number without changes; it creates a table without a version if there is none."""
     now = _now_ms()
     info = {"timestamp": now, "operation": "FENCE", "operationParameters": {}, "engineInfo": APPLICATION, "tags": {FENCE: token}}
     if before is not None:
@@ -117,7 +244,7 @@ def fence_entry(before: DeltaSnapshot | None, token: str) -> list[Action]:
 def check_definition(definition: Definition) -> None:
     """Check that a Delta table can have these columns and partition keys.
 
-    :raises UnsupportedError: names the first that it cannot.
+    :raises UnsupportedError: names the first one that it cannot have.
     """
     schema_to_json(definition.columns)
     names: set[str] = set()
@@ -142,12 +269,12 @@ def check_definition(definition: Definition) -> None:
 
 
 def is_new(snapshot: DeltaSnapshot | None) -> bool:
-    """Whether nothing was ever committed."""
+    """Return whether nothing was committed yet."""
     return snapshot is None or NOTHING_YET in snapshot.properties
 
 
 def _table_actions(before: DeltaSnapshot | None, wanted: Definition, now: int) -> list[Action]:
-    """What changes of the table itself."""
+    """Return the actions that change protocol and metadata."""
     if before is None or is_new(before):
         check_definition(wanted)
         known = before.properties if before is not None else _PROPERTIES
@@ -170,7 +297,7 @@ def _protocol(columns: Sequence[Column]) -> dict[str, Any]:
 
 
 def _upgraded(before: DeltaSnapshot) -> dict[str, Any]:
-    """The protocol of a table that gets its first timestamp without time zone: what its version implied is named from now on."""
+    """Return the protocol after adding a first timestamp without time zone; it lists all features implied by the old version."""
     known = before.protocol
     implied = {feature for since, feature in _IMPLIED if since <= known.writer} if not known.writer_features else set()
     readers = set(known.reader_features) | ({"columnMapping"} if "columnMapping" in implied else set())
@@ -191,7 +318,7 @@ _IMPLIED = (
     (5, "columnMapping"),
     (6, "identityColumns"),
 )
-"""Features that every table of a writer version has, from that version on until they are named."""
+"""Features implied by a writer version and all later ones, up to the versions that list features."""
 
 
 def _metadata(before: DeltaSnapshot | None, wanted: Definition, properties: Mapping[str, str], now: int) -> dict[str, Any]:

@@ -1,74 +1,184 @@
-"""Versions of a Delta table as its log tells of them: entries of ours among those of others.
+"""Versions of a Delta table: its log, and its expiry by truncating the log behind a checkpoint.
 
-An entry is a version when it names the token of a refresh; what others write is none. After somebody else's ``RESTORE`` the table
-is where it was, and what was committed in between is no version of it any more.
+A log has no gaps, so the kept versions are a range that ends with the current one. Commits by others expire with the version of
+ours that they follow.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, final
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_dynamic_tables.clients.delta.log import Action, DeltaLog
+from airflow_dynamic_tables.clients.deleting import delete_entries
+from airflow_dynamic_tables.clients.delta.log import FOLDER, Action, DeltaLog
 from airflow_dynamic_tables.clients.delta.snapshots import DeltaSnapshot, open_snapshot
-from airflow_dynamic_tables.clients.files import open_file
+from airflow_dynamic_tables.clients.files import Entry, list_entries, open_file
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
-from airflow_dynamic_tables.core.tables.schema import TableLayout
-from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError
+from airflow_dynamic_tables.core.schema import TableLayout
+from airflow_dynamic_tables.core.versions import HOURLY_UP_TO, Retention, StreamPosition, Version
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError, VersionNotFoundError
 from airflow_dynamic_tables.formats.commits import FENCE, TOKEN, version_of
 from airflow_dynamic_tables.formats.delta.entries import APPLICATION, FRESH, KEEPS_TOKENS, TOKENS_KEPT, application_of, is_new
 
+_ATTEMPTS = 5
+
+_LONGEST_READING = timedelta(minutes=10)
+"""Longest time between a reader's listing of a log and its reads."""
+
+CHECKPOINT_AFTER = 100
+"""Number of log entries after which a checkpoint is written for readers to start at; Delta's default."""
+
+_OF_VERSION = re.compile(r"(\d{20})\.(json|crc|checkpoint\..*|\d{20}\.compacted\.json)")
+"""Log files of one version: its entry, checksums, checkpoint parts, and compacted entries that start with it."""
+
+log = logging.getLogger(__name__)
+
+
+def expire(location: str, retention: Retention, now: datetime, pinned: Callable[[], Collection[str]], least: int) -> int:
+    """See :meth:`~airflow_dynamic_tables.formats.base.LakeTable.expire`.
+
+    :raises ConflictError: if concurrent commits keep changing the table.
+    :raises CatalogUnavailableError: if the log cannot be read or written.
+    """
+    for _ in range(_ATTEMPTS):
+        history = DeltaHistory.at(location)
+        entries = history.log.versions()
+        if history.snapshot is None or not entries:
+            return 0
+        if sum(entry < _oldest_kept(history, entries, retention, now, ()) for entry in entries) < least:
+            return 0
+        oldest = _oldest_kept(history, entries, retention, now, pinned())
+        if history.log.versions() == entries:
+            return _forget_before(history.log, oldest, now) if oldest > 0 else 0
+    raise ConflictError(f"{location} was changed by others {_ATTEMPTS} times meanwhile; its old versions go next time.")
+
+
+def keep_readable(location: str, version: int) -> None:
+    """Write a checkpoint of the committed version if one is due; a failure is only logged."""
+    if version == 0 or version % CHECKPOINT_AFTER:
+        return
+    try:
+        _write_checkpoint(location, version)
+    except (CatalogUnavailableError, VersionNotFoundError) as error:
+        log.warning(
+            "No checkpoint of version %s in %s: %s; its readers take longer until the next one.", version, location, error
+        )
+
+
+def _oldest_kept(history: DeltaHistory, entries: list[int], retention: Retention, now: datetime, pinned: Collection[str]) -> int:
+    """Return the oldest log version to keep, with all newer ones; without versions of ours, all are kept."""
+    # A log cannot keep thinned versions: keep the last day and the newest versions.
+    whole = replace(retention, thinned=False, version_max_age=min(retention.version_max_age, HOURLY_UP_TO))
+    kept = whole if retention.thinned else retention
+    oldest = min(entries, default=0) if not any(True for _ in history.versions()) else entries[-1]
+    replaced_at: datetime | None = None
+    for newer, version in enumerate(history.versions()):
+        entry = int(version.snapshot)
+        if kept.keeps(newer, replaced_at, now) or {version.token, version.snapshot} & set(pinned):
+            oldest = min(oldest, entry)
+        replaced_at = version.committed_at
+    return min([oldest, *(entry for entry in entries if str(entry) in pinned)])
+
+
+def _forget_before(log: DeltaLog, oldest: int, now: datetime) -> int:
+    """Delete the log before a version, which gets a checkpoint; newest files first, so that the remaining log has no gaps.
+
+    Readers that listed the log before the checkpoint existed still read older entries. Therefore the log is truncated at an older
+    checkpoint, and the new one is used the next time.
+
+    :return: the number of deleted versions.
+    """
+    if oldest not in log.checkpoints():
+        _write_checkpoint(log.location, oldest)
+    whole = log.checkpoints()
+    folder = f"{log.location}/{FOLDER}"
+    entries = list_entries(folder)
+    young = {version for version, entry in _by_version(entries) if _is_checkpoint(entry) and not _is_settled(entry, now)}
+    first = max((version for version in whole if version <= oldest and version not in young), default=0)
+    files = [entry for version, entry in _by_version(entries) if version < first]
+    try:
+        with as_os_errors():
+            delete_entries(folder, files)
+    except OSError as error:
+        raise CatalogUnavailableError(f"The log in {log.location} cannot be cut off before version {first}: {error}") from error
+    return sum(log.uri(version).endswith(entry.path.rpartition("/")[2]) for version, entry in _by_version(files))
+
+
+def _by_version(entries: Iterable[Entry]) -> Iterator[tuple[int, Entry]]:
+    """Yield the log files of one version, with its number."""
+    for entry in entries:
+        folder, _, name = entry.path.rpartition("/")
+        if folder.endswith(f"/{FOLDER}") and (match := _OF_VERSION.fullmatch(name)):
+            yield int(match[1]), entry
+
+
+def _is_checkpoint(entry: Entry) -> bool:
+    return ".checkpoint." in entry.path
+
+
+def _is_settled(entry: Entry, now: datetime) -> bool:
+    """Return whether all current readers of the log have seen a checkpoint."""
+    return entry.changed_at is not None and entry.changed_at < now - _LONGEST_READING
+
+
+def _write_checkpoint(location: str, version: int) -> None:
+    snapshot = open_snapshot(location, version)
+    if snapshot is not None:
+        snapshot.create_checkpoint()
+
+
 STAGES = "_stages"
-"""A folder beside the log. A name that begins with an underscore is left alone by ``VACUUM``, whoever calls it."""
+"""Folder beside the log; ``VACUUM`` of any engine ignores names that begin with an underscore."""
 
 STREAM = "dynamic-tables.stream"
-"""Property of a version with how far it is of a stream."""
+"""Property of a version with its position in a stream."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class DeltaHistory:
-    """The table at a location as it is now, and its log; ``snapshot`` is ``None`` when there is no table."""
+    """The current snapshot of a table and its log; ``snapshot`` is ``None`` if the table does not exist."""
 
     log: DeltaLog
     snapshot: DeltaSnapshot | None
 
     @classmethod
     def at(cls, location: str) -> DeltaHistory:
-        """Look at a table.
+        """Read a table.
 
-        :raises CatalogUnavailableError: when its log cannot be read.
+        :raises CatalogUnavailableError: if its log cannot be read.
         """
         return cls(DeltaLog(location), open_snapshot(location))
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing was ever committed."""
+        """Whether nothing was committed yet."""
         return is_new(self.snapshot)
 
     @property
     def next_entry(self) -> int:
-        """The number that the next entry of the log has."""
+        """The number of the next log entry."""
         return self.snapshot.version + 1 if self.snapshot is not None else 0
 
     def versions(self) -> Iterator[Version]:
-        """The versions whose entries are kept, newest first."""
+        """Yield the versions whose entries are kept, newest first."""
         for entry, info in self._lineage():
             if (version := _version(entry, info)) is not None:
                 yield version
 
     def current(self) -> Version | None:
-        """The current version, also when another engine's clean-up of the log took its entry; ``None`` before the first one.
+        """Return the current version even if another engine's clean-up deleted its entry; ``None`` before the first commit.
 
-        Its number is 0, and it is fresh up to no time, when it is not known which one it is.
+        If the version is unknown, it has number 0 and no data timestamp.
         """
         if self.snapshot is None or self.is_new:
             return None
@@ -79,19 +189,19 @@ class DeltaHistory:
         if number is None:
             return None
         token = self._token_of(number)
-        # The number is noted for ever, and a RESTORE whose entry is gone, too, does not show: a file of the version does.
+        # The number is recorded forever and does not reveal a RESTORE whose entry is deleted, too; a file of the version does.
         has_files = token != "" and self.find_files(token) is not None
         if not has_files or any(_is_restore(info) for _, info in self._lineage()):
             return Version(0, "", "", None, self._latest_time())
         return self._forgotten(self.snapshot, number, token)
 
     def next_number(self) -> int:
-        """The number of the next version: above any there ever was."""
+        """Return the next version number: above all previous ones."""
         noted = self.snapshot.transaction(APPLICATION) if self.snapshot is not None else None
         return 1 + (noted or 0)
 
     def find(self, token: str) -> Version | None:
-        """The version that a token's commit made, if the table still knows the token."""
+        """Return the version committed with a token, if the table still records it."""
         if self.snapshot is None:
             return None
         number = self.snapshot.transaction(application_of(token))
@@ -104,14 +214,14 @@ class DeltaHistory:
         return self._forgotten(self.snapshot, number, token) if number is not None else None
 
     def find_files(self, token: str) -> Version | None:
-        """The version that a token's commit made, when only files of its stage show it: its number is unknown, 0."""
+        """Return the version committed with a token if only files of its stage show it: its number is unknown, 0."""
         stage = f"{stage_of(self.log.location, token)}/"
         if self.snapshot is None or not any(file.uri.startswith(stage) for file in self.snapshot.files):
             return None
         return Version(0, token, "", None, self._latest_time())
 
     def position(self) -> StreamPosition | None:
-        """How far the table is of the stream that its rows are of; ``None`` when they are of none, or somebody changed them."""
+        """Return the table's position in a stream; ``None`` if its rows are of no stream, or were changed by others."""
         if self.snapshot is None:
             return None
         for entry, info in self._infos():
@@ -123,17 +233,17 @@ class DeltaHistory:
         return None
 
     def layout(self) -> TableLayout | None:
-        """What a refresh has to fit; ``None`` while every query does."""
+        """Return the layout that the next refresh has to match; ``None`` before the first commit."""
         if self.snapshot is None or self.is_new:
             return None
         return TableLayout(self.snapshot.columns, self.snapshot.partition_keys)
 
     def _infos(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """What the entries up to the snapshot say of who made them, newest first."""
+        """Yield the commit info of the entries up to the snapshot, newest first."""
         return self.log.infos(entry for entry in self.log.versions()[::-1] if entry < self.next_entry)
 
     def _lineage(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """Entries, newest first, without those that somebody else's ``RESTORE`` took back."""
+        """Yield entries newest first, without those rolled back by a ``RESTORE`` of others."""
         newest = None
         for entry, info in self._infos():
             if newest is not None and entry > newest:
@@ -142,14 +252,14 @@ class DeltaHistory:
             newest = self._restored(entry, info) if _is_restore(info) else None
 
     def _restored(self, entry: int, info: Mapping[str, Any]) -> int:
-        """To which entry somebody else's ``RESTORE`` went back; one before all others when nobody knows."""
+        """Return the entry restored by a ``RESTORE`` of others; one before all others if unknown."""
         try:
             return int((info.get("operationParameters") or {})["version"])
         except (ValueError, TypeError, KeyError):
             return self._with_files_of(entry)
 
     def _with_files_of(self, restore: int) -> int:
-        """The latest entry before a ``RESTORE``, which only says to what time, as of which the table held the same files."""
+        """Return the latest entry before a ``RESTORE`` to a timestamp at which the table had the same files."""
         first, *others = (entry for entry in self.log.versions() if entry <= restore)
         wanted = self._paths(restore)
         differing = wanted ^ self._paths(first)
@@ -162,25 +272,25 @@ class DeltaHistory:
         return found
 
     def _paths(self, entry: int) -> set[str]:
-        """The files that the table held as of an entry."""
+        """Return the files of the table as of an entry."""
         snapshot = open_snapshot(self.log.location, entry)
         return {file.path for file in snapshot.files} if snapshot is not None else set()
 
     def _keeps_rows(self, entry: int) -> bool:
-        """Whether an entry of somebody else has the rows of the one before: it rewrote files, or changed none."""
+        """Return whether an entry of others leaves the rows unchanged: it rewrote files, or changed none."""
         actions = self.log.entry(entry) or []
         changes = [said for action in actions for kind, said in action.items() if kind in ("add", "remove")]
         return bool(actions) and not any(said.get("dataChange", True) for said in changes)
 
     def _forgotten(self, snapshot: DeltaSnapshot, number: int, token: str) -> Version:
-        """A version whose entry is gone: the table has noted its number, and of the latest one up to when it is fresh."""
+        """Return a version whose entry is deleted, from its recorded number; the latest one has a data timestamp."""
         latest = snapshot.transaction(APPLICATION)
         noted = snapshot.transaction(FRESH) if latest == number else None
         fresh = datetime.fromtimestamp(noted / 1000, UTC) if noted is not None else None
         return Version(number, token, "", fresh, self._latest_time())
 
     def _token_of(self, number: int) -> str:
-        """The token of a version whose entry is gone, as the newest checkpoint notes it; empty when it does not."""
+        """Return the token of a version whose entry is deleted from the newest checkpoint; empty if not recorded."""
         for uri in self.log.newest_checkpoint():
             try:
                 with as_os_errors(), open_file(uri) as stream:
@@ -193,25 +303,25 @@ class DeltaHistory:
         return ""
 
     def _latest_time(self) -> datetime:
-        """When the table was changed last, as its log says; no version can be newer."""
+        """Return the time of the last change in the log; no version can be newer."""
         info = next((info for _, info in self._infos()), {})
         return datetime.fromtimestamp(float(info.get("timestamp") or 0) / 1000, UTC)
 
 
 def stage_of(location: str, token: str) -> str:
-    """The folder of the stage of a token."""
+    """Return the stage folder of a token."""
     return f"{location}/{STAGES}/{quote(token, safe='')}"
 
 
 def _transactions(stream: Any, *, is_text: bool) -> list[Mapping[str, Any] | None]:
-    """What applications noted, as a checkpoint has it."""
+    """Return the transactions of applications in a checkpoint."""
     if is_text:
         return [json.loads(line).get("txn") for line in stream]
     return [*pq.read_table(stream, columns=["txn"]).column("txn").to_pylist()]
 
 
 def position_told(position: StreamPosition | None) -> dict[str, str]:
-    """What a version tells of the stream that it is of."""
+    """Return the property that records the stream position of a version."""
     return {STREAM: json.dumps(asdict(position), sort_keys=True)} if position is not None else {}
 
 
@@ -221,7 +331,7 @@ def _told(info: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _version(entry: int, info: Mapping[str, Any]) -> Version | None:
-    """The version that an entry is; ``None`` when it is of others, who may write there what they like."""
+    """Return the version of an entry; ``None`` for entries of others, who may write arbitrary tags."""
     told = _told(info)
     if TOKEN not in told:
         return None
@@ -239,10 +349,10 @@ def _position(told: Mapping[str, str]) -> StreamPosition | None:
 
 
 def _paths_in(actions: Iterable[Action], kind: str) -> set[str]:
-    """The files that an entry adds or removes."""
+    """Return the paths that an entry adds or removes."""
     return {action[kind]["path"] for action in actions if kind in action}
 
 
 def _is_restore(info: Mapping[str, Any]) -> bool:
-    """Whether an entry is somebody else's ``RESTORE``."""
+    """Return whether an entry is a ``RESTORE`` of others."""
     return info.get("operation") == "RESTORE" and TOKEN not in _told(info)

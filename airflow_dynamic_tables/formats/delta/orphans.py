@@ -1,4 +1,4 @@
-"""Files of a Delta table that no kept version has any use for are deleted: ours, and what other writers left lying."""
+"""Deletion of orphan files of a Delta table, both our own and those of other writers."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ from airflow_dynamic_tables.clients.delta.log import FOLDER, DeltaLog
 from airflow_dynamic_tables.clients.delta.snapshots import file_uri, open_snapshot
 from airflow_dynamic_tables.clients.files import Entry, list_entries, plain_path
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
-from airflow_dynamic_tables.core.tables.data_files import is_hidden
+from airflow_dynamic_tables.core.schema import is_hidden
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
 from airflow_dynamic_tables.formats.delta.history import STAGES, DeltaHistory
-from airflow_dynamic_tables.formats.own_folder import check_own_folder
+from airflow_dynamic_tables.formats.exclusive_location import check_own_folder
 
 _OF_OTHERS = timedelta(days=6)
-"""How much longer than our own files others stay: with the day of ours that is Delta's default, a week. Somebody may be writing
-them, and nobody here knows of it."""
+"""Additional age of files by others, which may still be being written.
+
+With the day for our own files, it adds up to a week, Delta's default.
+"""
 
 _KEEPS_LONGER = "delta.deletedFileRetentionDuration"
-"""Property of a table by which somebody asks for more."""
+"""Table property that requires a longer retention."""
 
 _DAYS = {"hour": 1 / 24, "day": 1, "week": 7}
 
 _HALF_ENTRY = re.compile(r"\.\d{20}\.json\.[0-9a-f]{32}\.tmp|_commit_[0-9a-f-]+\.json\.tmp")
-"""What a writer that was killed leaves beside the entries of the log: ours, or delta-rs."""
+"""Incomplete log entries left by a killed writer, ours or delta-rs."""
 
 
 def delete_orphans(location: str, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
     """See :meth:`~airflow_dynamic_tables.formats.base.LakeTable.delete_orphans`.
 
-    A file that was there when the files were listed is either of a stage that is unfinished now, or of one whose commit landed
-    before and so is in the log now, or nobody's.
+    A file that existed at listing time belongs to a stage that is unfinished now, or to a commit that completed before and is in
+    the log now, or it is an orphan.
 
-    :raises CatalogUnavailableError: when a part of the log cannot be read; nothing is deleted then.
-    :raises ConfigurationError: when the folder is not that of one table.
+    :raises CatalogUnavailableError: if a part of the log cannot be read; nothing is deleted then.
+    :raises ConfigurationError: if the folder is not that of exactly one table.
     """
     entries = list_entries(location)
     root = plain_path(location)
@@ -58,10 +60,10 @@ def delete_orphans(location: str, before: datetime, held: Callable[[], Collectio
 def _old(
     entries: Sequence[Entry], root: str, before: datetime, foreign_before: datetime | None, unfinished: Collection[str]
 ) -> Iterator[Entry]:
-    """Those that are old enough to go.
+    """Yield the files that are old enough to delete.
 
-    :param foreign_before: the same for files of others; ``None``: they stay.
-    :param unfinished: folders of stages whose commits may be under way.
+    :param foreign_before: the limit for files by others; ``None`` keeps them.
+    :param unfinished: folders of stages whose commits may be running.
     """
     folders = tuple(f"{plain_path(folder)}/" for folder in unfinished)
     for entry in entries:
@@ -78,9 +80,9 @@ def _old(
 
 
 def _referenced(location: str) -> set[str]:
-    """Every file that a version of the log has, by its URI.
+    """Return the URIs of all files of all versions in the log.
 
-    :raises CatalogUnavailableError: when that cannot be told of one.
+    :raises CatalogUnavailableError: if they cannot be determined for a version.
     """
     log = DeltaLog(location)
     entries = log.versions()
@@ -100,13 +102,13 @@ def _referenced(location: str) -> set[str]:
 
 
 def _other_tables(entries: Sequence[Entry], root: str) -> list[str]:
-    """Folders within that of the table that are Delta tables of their own."""
+    """Return the subfolders that are Delta tables of their own."""
     folders = (entry.path.removesuffix(f"/{FOLDER}") for entry in entries if entry.path.endswith(f"/{FOLDER}"))
     return [folder for folder in folders if folder != root]
 
 
 def _longer(before: datetime, interval: str | None) -> datetime | None:
-    """Up to when files of others must have been changed last; ``None`` when nobody here understands the table's property."""
+    """Return the time limit for files by others; ``None`` if the table property cannot be parsed."""
     if interval is None:
         return before - _OF_OTHERS
     match = re.fullmatch(r"(?:interval )?(\d+) (hour|day|week)s?", interval.strip().lower())

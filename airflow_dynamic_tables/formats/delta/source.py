@@ -1,4 +1,4 @@
-"""How a Delta table is read that nobody here refreshes: one version of it; its rows counted, and what came into it."""
+"""Delta tables as sources: binding to a version, row counts, and changes for streams."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from airflow_dynamic_tables.clients.delta.log import DeltaLog
 from airflow_dynamic_tables.clients.delta.snapshots import DeltaFile, DeltaSnapshot, file_uri, open_snapshot
 from airflow_dynamic_tables.clients.stores import Store
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, TableNotFoundError
-from airflow_dynamic_tables.formats.delta.reading import EXTENSION, content, restricted, unreadable_by_name
-from airflow_dynamic_tables.formats.news import News, why_another
+from airflow_dynamic_tables.formats.delta.table import EXTENSION, content, restricted, unreadable_by_name
+from airflow_dynamic_tables.formats.incremental_scan import Increment, why_another
 
 
-def bind(source: Source, store: Store | None, view: str, conf: Mapping[str, str]) -> SourceBinding:  # noqa: ARG001 - all is in its path
-    """Bind a Delta table to the version that it has now.
+def bind(source: Source, store: Store | None, view: str, conf: Mapping[str, str]) -> SourceBinding:  # noqa: ARG001 - common signature
+    """Bind a Delta table to its current version.
 
-    :raises TableNotFoundError: when there is none.
-    :raises CatalogUnavailableError: when its log cannot be read.
-    :raises UnsupportedError: when its files alone do not say what its rows are, and Spark has no library that knows.
+    :raises TableNotFoundError: if it does not exist.
+    :raises CatalogUnavailableError: if its log cannot be read.
+    :raises UnsupportedError: if its rows cannot be read from its files alone, and Spark lacks the Delta library.
     """
     has_library = EXTENSION in conf.get("spark.sql.extensions", "")
     return content(_opened(source), source.identifier, has_library=has_library).bound(source.identifier, view)
 
 
 def count(source: Source, store: Store | None, partition: Mapping[str, str], least: int) -> int:  # noqa: ARG001 - see bind
-    """Rows of a version as its log tells them, or those of some partitions.
+    """Count the rows of the current version, or of some partitions, from the log.
 
-    :raises TableNotFoundError: when there is no such table.
-    :raises ConfigurationError: when it has no such partition key.
-    :raises CatalogUnavailableError: when nobody counted them.
+    :raises TableNotFoundError: if the table does not exist.
+    :raises ConfigurationError: if it has no such partition key.
+    :raises CatalogUnavailableError: if the log contains no row counts.
     """
     snapshot = _opened(source)
     if unknown := sorted(partition.keys() - {*snapshot.partition_keys}):
@@ -49,29 +49,29 @@ def count(source: Source, store: Store | None, partition: Mapping[str, str], lea
     return rows
 
 
-def news(source: Source, store: Store | None, view: str, since: SourceState | None) -> News:  # noqa: ARG001 - see bind
-    """The rows that were added, see :func:`~airflow_dynamic_tables.formats.registry.news`.
+def added_since(source: Source, store: Store | None, view: str, since: SourceState | None) -> Increment:  # noqa: ARG001 - see bind
+    """Return the rows added to a table, see :func:`~airflow_dynamic_tables.formats.registry.added_since`.
 
-    Files that were rewritten with the same rows are nothing new; the rows are read from where they were added.
+    Rewritten files with the same rows are ignored; the rows are read from the files that added them.
 
-    :raises TableNotFoundError: as of :func:`bind`, as for CatalogUnavailableError and UnsupportedError.
+    :raises TableNotFoundError: see :func:`bind`, also for CatalogUnavailableError and UnsupportedError.
     """
     snapshot = _opened(source)
     now = content(snapshot, source.identifier)
     if since is None:
-        return News(now.bound(source.identifier, view))
+        return Increment(now.bound(source.identifier, view))
     if now.state is not None and (why := why_another(since, now.state)):
-        return News(ended=why)
+        return Increment(ended=why)
     if since.version == now.snapshot:
-        return News()
+        return Increment()
     added = _added(snapshot, int(since.version))
     if isinstance(added, str):
-        return News(ended=added)
-    return News(restricted(now, snapshot, added).bound(source.identifier, view)) if added else News()
+        return Increment(ended=added)
+    return Increment(restricted(now, snapshot, added).bound(source.identifier, view)) if added else Increment()
 
 
 def _added(snapshot: DeltaSnapshot, since: int) -> list[DeltaFile] | str:
-    """The files that were added after a version, or why that is not all that was done."""
+    """Return the files added after a version, or why there were other changes as well."""
     if snapshot.version < since:
         return f"it has version {snapshot.version}, and {since} was read"
     files: list[DeltaFile] = []
@@ -88,7 +88,7 @@ def _added(snapshot: DeltaSnapshot, since: int) -> list[DeltaFile] | str:
 
 
 def _changes_rows(told: Mapping[str, Any]) -> bool:
-    """Whether a file came or went with its rows; others hold what was there before."""
+    """Return whether adding or removing the file changed rows; otherwise it was a rewrite."""
     return bool(told.get("dataChange", True))
 
 

@@ -1,7 +1,7 @@
-"""The stage of a refresh of a Delta table, published as one entry of its log that replaces exactly the plan.
+"""Stages of refreshes of Delta tables, each published as one log entry that replaces exactly the planned partitions.
 
-Entries have numbers, and one is only written where there is none: whoever comes too late looks at the table again. The entry
-notes the token in the table, so that the outcome of a commit can always be looked up there.
+An entry is only written if its number is free; after a concurrent commit, the table is read again. The entry records the token,
+so the outcome of a commit can always be looked up in the table.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from datetime import datetime
 from functools import cache
 
 from airflow_dynamic_tables.clients.deleting import delete_files, delete_folder
-from airflow_dynamic_tables.clients.delta.features import why_unwritable
 from airflow_dynamic_tables.clients.delta.log import Action
-from airflow_dynamic_tables.clients.delta.snapshots import DeltaFile, DeltaSnapshot, open_snapshot
+from airflow_dynamic_tables.clients.delta.snapshots import DeltaFile, DeltaSnapshot, open_snapshot, why_unwritable
 from airflow_dynamic_tables.clients.files import exists
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.tables.schema import TableLayout, evolve
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.schema import TableLayout, evolve
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
     CommitRejectedError,
@@ -38,20 +37,26 @@ from airflow_dynamic_tables.formats.commits import (
     check_result,
     fresh_until,
     not_restored,
-    told_of,
+    snapshot_properties,
     unknown,
     until_done,
     version_of,
 )
-from airflow_dynamic_tables.formats.delta.entries import Change, Definition, commit_entry, definition_of, fence_entry
-from airflow_dynamic_tables.formats.delta.history import DeltaHistory, position_told, stage_of
-from airflow_dynamic_tables.formats.delta.retention import keep_readable
-from airflow_dynamic_tables.formats.delta.staged import AddedFile, staged_files
+from airflow_dynamic_tables.formats.delta.entries import (
+    AddedFile,
+    Change,
+    Definition,
+    commit_entry,
+    definition_of,
+    fence_entry,
+    staged_files,
+)
+from airflow_dynamic_tables.formats.delta.history import DeltaHistory, keep_readable, position_told, stage_of
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """An entry that is to be put into the log, and the version that it makes."""
+    """An entry to write to the log, and the version that it creates."""
 
     number: int
     actions: list[Action]
@@ -61,7 +66,7 @@ class _Entry:
 class DeltaStagedTable(StagedTable):
     """The stage of one refresh of a Delta table.
 
-    :param locate: gives the URI of its folder; ``None`` when the catalog has no such table.
+    :param locate: returns the URI of its folder; ``None`` if it is not in the catalog.
     """
 
     def __init__(self, locate: Callable[[], str | None], path: ObjectPath, token: str) -> None:
@@ -70,7 +75,7 @@ class DeltaStagedTable(StagedTable):
         self._token = token
 
     def begin(self) -> str:
-        """See :meth:`StagedTable.begin`; refuses a table of which nobody here may replace the rows."""
+        """See :meth:`StagedTable.begin`; rejects a table whose rows cannot be replaced here."""
         location = self._locate()
         if location is None:
             raise TableNotFoundError(f"Table {self._path} is not in its catalog, which has to say where it lies.")
@@ -83,7 +88,7 @@ class DeltaStagedTable(StagedTable):
         """See :meth:`StagedTable.commit`."""
         stage = stage_of(self._location(), self._token)
         check_result(request, self._token, stage, can_add=True)
-        added = cache(lambda: staged_files(request, f"{stage}/data"))  # nobody writes there any more
+        added = cache(lambda: staged_files(request, f"{stage}/data"))  # the stage no longer changes
         return self._committed(lambda history: self._replacement(history, request, added), before_publish)
 
     def restore(self, number: int, before_publish: Callable[[], None], *, with_columns: bool = False) -> Version:
@@ -99,11 +104,11 @@ class DeltaStagedTable(StagedTable):
         return history.find(self._token) or history.find_files(self._token)
 
     def fence(self) -> None:
-        """See :meth:`StagedTable.fence`: an entry that changes nothing takes the number that the commit would need."""
+        """See :meth:`StagedTable.fence`: an entry without changes takes the number that the commit would need."""
         until_done(self._fenced, self._path, "fencing", pause=False)
 
-    def abort(self, location: str | None = None) -> None:  # noqa: ARG002 - it needs no reminder
-        """See :meth:`StagedTable.abort`; of a table that was dropped every file stays."""
+    def abort(self, location: str | None = None) -> None:  # noqa: ARG002 - known without it
+        """See :meth:`StagedTable.abort`; the files of a dropped table are kept."""
         folder = self._locate()
         if folder is not None:
             delete_folder(folder, stage_of(folder, self._token))
@@ -130,9 +135,9 @@ class DeltaStagedTable(StagedTable):
         return until_done(attempt, self._path, "committing")
 
     def _publish(self, history: DeltaHistory, entry: _Entry) -> Version | None:
-        """Put the entry into the log; ``None`` when this attempt did not land and can no longer.
+        """Write the entry to the log; ``None`` if this attempt failed and can no longer succeed.
 
-        :raises CommitUnknownError: when the answer was lost and the table cannot be asked, or not be fenced.
+        :raises CommitUnknownError: if the response was lost, and the table cannot be read or fenced.
         """
         try:
             if not history.log.put(entry.number, entry.actions):
@@ -150,7 +155,7 @@ class DeltaStagedTable(StagedTable):
         except CatalogUnavailableError as error:
             raise unknown(self._path, error) from error
         if is_lost:
-            # The log was cut off meanwhile, with the entry of this number that somebody else had made: nobody reads this one.
+            # The log was truncated, including a concurrent entry with this number, so readers ignore this entry.
             delete_files(history.log.location, [history.log.uri(entry.number)])
             return None
         keep_readable(history.log.location, entry.number)
@@ -159,14 +164,14 @@ class DeltaStagedTable(StagedTable):
     def _fenced(self) -> bool | None:
         location = self._locate()
         if location is None:
-            return True  # a commit finds no table
+            return True  # a commit requires an existing table
         history = DeltaHistory.at(location)
         if history.find(self._token):
             return True
         return history.log.put(history.next_entry, fence_entry(history.snapshot, self._token)) or None
 
     def _replacement(self, history: DeltaHistory, request: CommitRequest, added: Callable[[], list[AddedFile]]) -> _Entry:
-        """Everything the commit changes, on the table as it is now: definition, files out, files in, token."""
+        """Return the entry of a commit on the current table: definition, removed files, added files and token."""
         check_base(self._path, request, history.current(), history.versions)
         check_position(self._path, request, history.position)
         snapshot = history.snapshot
@@ -179,7 +184,7 @@ class DeltaStagedTable(StagedTable):
             parameters={"mode": "Append" if request.follows else "Overwrite"},
         )
         fresh = fresh_until(request.data_timestamp, history.current())
-        told = told_of(self._token, history.next_number(), fresh, request.sources, request.partitions)
+        told = snapshot_properties(self._token, history.next_number(), fresh, request.sources, request.partitions)
         return self._entry(history, change, {**told, **position_told(request.position)}, fresh)
 
     def _restoration(self, history: DeltaHistory, number: int, *, with_columns: bool) -> _Entry:
@@ -204,7 +209,7 @@ class DeltaStagedTable(StagedTable):
             operation="RESTORE",
             parameters={"version": old.snapshot},
         )
-        told = told_of(self._token, history.next_number(), old.data_timestamp, old.sources, WHOLE_TABLE)
+        told = snapshot_properties(self._token, history.next_number(), old.data_timestamp, old.sources, WHOLE_TABLE)
         return self._entry(history, change, told, old.data_timestamp)
 
     def _entry(self, history: DeltaHistory, change: Change, told: dict[str, str], fresh: datetime | None) -> _Entry:
@@ -213,7 +218,7 @@ class DeltaStagedTable(StagedTable):
         return _Entry(history.next_entry, actions, version)
 
     def _evolution(self, history: DeltaHistory, request: CommitRequest) -> tuple[Definition, bool]:
-        """What the table is to be like, and whether its rows of other partitions stay."""
+        """Return the definition of the table after the commit, and whether its other partitions are kept."""
         columns, keys = request.result.columns, request.partition_keys
         snapshot = history.snapshot
         layout = history.layout()
@@ -232,7 +237,7 @@ class DeltaStagedTable(StagedTable):
             )
 
     def _check_fits(self, number: int, then: DeltaSnapshot, now: DeltaSnapshot) -> None:
-        """Check that the files of an earlier version can be read with the columns that the table has now."""
+        """Check that the files of an earlier version are compatible with the current columns."""
         try:
             evolve(then.columns, now.columns)
             TableLayout((), then.partition_keys).check_keys(self._path, now.partition_keys)
@@ -240,9 +245,9 @@ class DeltaStagedTable(StagedTable):
             raise not_restored(number, self._path, error) from error
 
     def _check_there(self, number: int, files: list[DeltaFile]) -> None:
-        """Check that nobody has deleted the files of an earlier version, as ``VACUUM`` does.
+        """Check that the files of an earlier version still exist, because ``VACUUM`` may have deleted them.
 
-        :raises VersionNotFoundError: when somebody has.
+        :raises VersionNotFoundError: if one does not exist.
         """
         with ThreadPoolExecutor(8, thread_name_prefix="restoring") as executor:
             are_there = list(executor.map(lambda file: exists(file.uri), files))
@@ -253,5 +258,5 @@ class DeltaStagedTable(StagedTable):
 
 
 def _covered(snapshot: DeltaSnapshot | None, partitions: PartitionSet) -> list[DeltaFile]:
-    """The files of some partitions."""
+    """Return the files of some partitions."""
     return [file for file in snapshot.files if partitions.covers(file.partition)] if snapshot is not None else []

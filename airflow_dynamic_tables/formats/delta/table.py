@@ -1,41 +1,162 @@
-"""Delta tables: what they hold and which versions they had. ``stage`` changes them."""
+"""Delta tables: handles, and their content for Spark without the Delta library."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
+from urllib.parse import unquote
 
 from airflow_dynamic_tables.clients.deleting import Deleted
-from airflow_dynamic_tables.clients.delta.snapshots import DeltaSnapshot, open_snapshot
+from airflow_dynamic_tables.clients.delta.snapshots import DeltaFile, DeltaSnapshot, open_snapshot
 from airflow_dynamic_tables.clients.stores import EntryStore
-from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.retention import Retention
-from airflow_dynamic_tables.core.tables.schema import TableLayout
-from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
+from airflow_dynamic_tables.core.identifiers import ObjectPath, quote
+from airflow_dynamic_tables.core.partitions import NULL_PARTITION, PartitionSet
+from airflow_dynamic_tables.core.refresh.plan import SourcePart
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
+from airflow_dynamic_tables.core.schema import Column, TableLayout, spark_ddl
+from airflow_dynamic_tables.core.versions import Retention, StreamPosition, Version
 from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedError
-from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable, kept_version
-from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
+from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable, RowCounts, TableContent, kept_version
 from airflow_dynamic_tables.formats.data_files import first_rows
-from airflow_dynamic_tables.formats.delta.history import DeltaHistory
+from airflow_dynamic_tables.formats.delta.history import DeltaHistory, expire
 from airflow_dynamic_tables.formats.delta.orphans import delete_orphans
-from airflow_dynamic_tables.formats.delta.reading import EXTENSION, content, unreadable_by_name
-from airflow_dynamic_tables.formats.delta.retention import expire
 from airflow_dynamic_tables.formats.delta.stage import DeltaStagedTable
+from airflow_dynamic_tables.formats.fingerprints import lasting_fingerprints, schema_digest
 from airflow_dynamic_tables.formats.small_files import Limits, PartitionFiles
+
+EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+"""Class name of the Delta library in ``spark.sql.extensions``."""
+
+_HARMLESS = frozenset({"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+"""Features that do not change how files and columns are read; the first two only while unused."""
+
+
+def content(snapshot: DeltaSnapshot, name: object, *, has_library: bool = False) -> TableContent:
+    """Return a version of a table as read by Spark.
+
+    :param name: the name of the table in messages.
+    :param has_library: whether Spark has the Delta library, used only if the files are not sufficient.
+    :raises UnsupportedError: if reading its files alone would return wrong rows, and there is no library.
+    """
+    version = str(snapshot.version)
+    if why := unreadable_by_name(snapshot):
+        if not has_library:
+            raise UnsupportedError(
+                f"Delta table {name} {why}; to read it, add Delta's library for Spark (spark.jars.packages), "
+                f"spark.sql.extensions: {EXTENSION} and spark.sql.catalog.spark_catalog: "
+                "org.apache.spark.sql.delta.catalog.DeltaCatalog to the 'spark.conf' of the definition."
+            )
+        return TableContent(version, table=f"delta.{quote(snapshot.location)}", state=state(snapshot, by_files=False))
+    return TableContent(
+        snapshot=version,
+        files=tuple(file.uri for file in snapshot.files),
+        schema=spark_ddl(snapshot.columns),
+        partition_keys=snapshot.partition_keys,
+        parts=parts(snapshot.files, snapshot),
+        state=state(snapshot),
+    )
+
+
+def restricted(whole: TableContent, snapshot: DeltaSnapshot, files: Sequence[DeltaFile]) -> TableContent:
+    """Return the content with only these files."""
+    return replace(whole, files=tuple(file.uri for file in files), parts=parts(files, snapshot))
+
+
+def unreadable_by_name(snapshot: DeltaSnapshot) -> str | None:
+    """Return why the rows of a version cannot be read from its data files by column name; ``None`` if they can."""
+    if snapshot.properties.get("delta.columnMapping.mode", "none") != "none":
+        return "has columns that are called otherwise in its files (column mapping)"
+    if unknown := sorted(snapshot.protocol.reader_features - _HARMLESS):
+        return f"needs a reader that knows {', '.join(unknown)}"
+    if snapshot.hides_rows:
+        return "holds deletion vectors, or may do so"
+    if keys := [column.name for column in _keys(snapshot) if column.type == "binary"]:
+        return f"has a partition key that is binary, {keys[0]}"
+    return None
+
+
+def state(snapshot: DeltaSnapshot, *, by_files: bool = True) -> SourceState:
+    """Return the state of a version.
+
+    :param by_files: whether to compute the partitions from its files; otherwise the version is indivisible.
+    """
+    version = str(snapshot.version)
+    # Data files are immutable, so name and size identify their content.
+    listed = ((file.partition, (file.uri, {"size": file.bytes})) for file in (snapshot.files if by_files else ()))
+    return SourceState(
+        version=version,
+        identity=snapshot.id,
+        location=snapshot.location,
+        schema=schema_digest(f"{snapshot.schema} {','.join(snapshot.partition_keys)}"),
+        partitions=lasting_fingerprints(listed) if by_files else {"": version},
+    )
+
+
+def parts(files: Sequence[DeltaFile], snapshot: DeltaSnapshot) -> tuple[SourcePart, ...]:
+    """Group the files of a partitioned table into parts that Spark reads together; empty without partition keys.
+
+    Only the log determines the partition of a file. Where the folder names agree, Spark reads the values from them, many
+    partitions at once; otherwise the values are passed with the files.
+    """
+    keys = snapshot.partition_keys
+    if not keys:
+        return ()
+    times = {column.name for column in _keys(snapshot) if column.type == "timestamp"}
+    below: dict[str, list[str]] = {}
+    beside: dict[tuple[str, ...], list[str]] = {}
+    for file in files:
+        # Timestamps in folder names are in the session time zone, those in the log in UTC.
+        root = _root(file, keys) if not times else None
+        if root is not None:
+            below.setdefault(root, []).append(file.uri)
+        else:
+            values = tuple(_spelled(file.partition.get(key), in_utc=key in times) for key in keys)
+            beside.setdefault(values, []).append(file.uri)
+    return (
+        *(SourcePart(tuple(uris), root) for root, uris in below.items()),
+        *(SourcePart(tuple(uris), values=dict(zip(keys, values, strict=True))) for values, uris in beside.items()),
+    )
+
+
+def _keys(snapshot: DeltaSnapshot) -> list[Column]:
+    return [column for column in snapshot.columns if column.name in snapshot.partition_keys]
+
+
+def _spelled(value: str | None, *, in_utc: bool = False) -> str:
+    """Return a partition value as used in source parts; an empty text is null in Delta's protocol."""
+    if not value:
+        return NULL_PARTITION
+    return f"{value}+00:00" if in_utc and not value.endswith(("Z", "+00:00")) else value
+
+
+def _root(file: DeltaFile, keys: Sequence[str]) -> str | None:
+    """Return the base folder whose Hive-style subfolders agree with the log for a file; ``None`` if they do not."""
+    *above, _ = file.uri.split("/")
+    told = [_read_by_spark(folder) for folder in above[-len(keys) :]]
+    if told != [(key, _spelled(file.partition.get(key))) for key in keys]:
+        return None
+    return "/".join(above[: -len(keys)])
+
+
+def _read_by_spark(folder: str) -> tuple[str, str]:
+    """Return the key and value that Spark parses from a folder name: escapes are decoded to one character per byte."""
+    key, _, value = folder.partition("=")
+    return unquote(key, encoding="latin-1"), unquote(value, encoding="latin-1")
+
 
 FORMAT = "delta"
 
 
 class DeltaLakeTable(LakeTable):
-    """A table whose entry in a catalog says where it lies."""
+    """A Delta table whose location is in its catalog entry."""
 
     can_add = True
     library = EXTENSION
 
-    def __init__(self, store: EntryStore, path: ObjectPath, file_format: str = "parquet") -> None:  # noqa: ARG002 - no choice
+    def __init__(self, store: EntryStore, path: ObjectPath, file_format: str = "parquet") -> None:  # noqa: ARG002 - only one format
         self._store = store
         self._path = path
 
@@ -58,14 +179,14 @@ class DeltaLakeTable(LakeTable):
         return delete_orphans(location, before, held) if location is not None else Deleted()
 
     def count_files(self, limits: Limits) -> list[PartitionFiles]:  # noqa: ARG002
-        """See :meth:`LakeTable.count_files`: they are not compacted."""
+        """See :meth:`LakeTable.count_files`: Delta tables are not compacted."""
         raise UnsupportedError(
             f"{self._path} is a Delta table, so it is not compacted here; OPTIMIZE of another engine may do it."
         )
 
 
 class _LoadedDeltaTable(LoadedTable):
-    """Where the catalog says that a table lies, and its log from the first question about it on."""
+    """The location of a table in the catalog, and its log, read on first use."""
 
     def __init__(self, store: EntryStore, path: ObjectPath) -> None:
         self._catalog = store.catalog

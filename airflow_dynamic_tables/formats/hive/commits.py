@@ -1,20 +1,14 @@
-"""The commit of a partitioned Hive table: one ``alter_partitions``, which a guard keeps from landing late.
-
-The metastore compares nothing when it alters partitions, but it refuses the whole call when one of them is missing. So every
-commit first adds a *guard*, an empty partition of its own, and alters it in the same call. Who drops the guard has fenced the
-commit off. Dropping is guarded the same way: partitions go together with another such partition, or not at all, so that
-nobody who wakes up late drops what has rows again. ``docs/adr/0007-guard-partitions.md`` has the whole story.
-
-All partitions that a commit adds or empties lie in ``<stage>/empty`` until they get rows or are dropped.
-"""
+"""Commits of partitioned Hive tables, and their guards: partitions without rows whose values no real partition has."""
 
 from __future__ import annotations
 
 import copy
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from uuid import uuid4
 
 from hive_metastore.ttypes import (
     AddPartitionsRequest,
@@ -32,30 +26,84 @@ from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import REVISION, partition_keys_of, set_columns
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.data_files import partition_name
-from airflow_dynamic_tables.exceptions import CommitRejectedError, CommitUnknownError, ConflictError, DynamicTableError
+from airflow_dynamic_tables.core.schema import partition_name
+from airflow_dynamic_tables.exceptions import (
+    CommitRejectedError,
+    CommitUnknownError,
+    ConflictError,
+    DynamicTableError,
+    UnsupportedError,
+)
 from airflow_dynamic_tables.formats.commits import ATTEMPTS, NUMBER, TOKEN
 from airflow_dynamic_tables.formats.data_files import Folder
 from airflow_dynamic_tables.formats.hive import parameters as tables
-from airflow_dynamic_tables.formats.hive.guards import batches, guards_to_drop
 from airflow_dynamic_tables.formats.hive.parameters import Pending
+
+_BATCH = 200
+"""Partitions dropped per call; Derby cannot handle many more."""
+
+
+def guard(kinds: Sequence[str]) -> tuple[str, ...]:
+    """Return unused partition values of the types of the partition keys; they sort before all real values.
+
+    :raises UnsupportedError: if all keys are boolean, because then no unused values exist.
+    """
+    unique = uuid4().int
+    if all(kind == "boolean" for kind in kinds):
+        raise UnsupportedError("A Hive table whose partition keys are all boolean cannot be refreshed in one step; add another.")
+    return tuple(_odd_value(kind, unique) for kind in kinds)
+
+
+def guards_to_drop(count: int, kinds: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return one guard for each call needed to drop this number of partitions."""
+    return [guard(kinds) for _ in range(-(-count // _BATCH))]
+
+
+def batches(others: Sequence[tuple[str, ...]], guards: Sequence[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
+    """Yield batches of partitions to drop in one call, each with a guard; partitions beyond the last guard are kept."""
+    parts = [others[start : start + _BATCH] for start in range(0, len(others), _BATCH)] or [()]
+    for number, (part, one) in enumerate(zip(parts, guards, strict=False)):
+        rest = guards[number + 1 :] if number + 1 == len(parts) else ()
+        yield [*part, one, *rest]
+
+
+def _odd_value(kind: str, unique: int) -> str:
+    if kind == "boolean":
+        return "false"
+    if kind == "date":
+        return date.fromordinal(1 + unique % 300_000).isoformat()
+    if kind.startswith("timestamp"):
+        return f"{date.fromordinal(1 + unique % 300_000)} 00:00:00"
+    digits = {"tinyint": 7, "smallint": 15, "int": 31, "float": 23, "double": 52, "bigint": 62}.get(kind.partition("(")[0])
+    if digits is not None:
+        return str(-(unique % 2**digits) - 1)
+    if kind.startswith("decimal"):
+        return str(-(unique % 10 ** _whole_digits(kind)) - 1)
+    return f"!{unique:032x}"
+
+
+def _whole_digits(kind: str) -> int:
+    precision, _, scale = kind.partition("(")[2].rstrip(")").partition(",")
+    return max(int(precision or 10) - int(scale or 0) - 1, 0)
+
 
 Values = tuple[str, ...]
 
 log = logging.getLogger(__name__)
 
 _REFUSALS = 2
-"""How often the metastore may refuse a commit until that is final. It has tried ten times itself before it does."""
+"""Number of rejections by the metastore that end a commit; the metastore itself retries ten times before each."""
 
 _BY_NAME = 1_000
-"""Partitions asked for by name; of more, all are asked for."""
+"""Most partitions requested by name; beyond that, all partitions are requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a commit does to the partitions of a table: which get a folder, which become empty, which are not there yet.
+    """The partition changes of a commit: ``filled`` get a folder, ``emptied`` become empty, ``missing`` do not exist yet.
 
-    ``replaced`` are the folders that they lead to before, ``moved`` partitions as they are to be, only with other folders.
+    ``replaced`` are the folders of changed partitions before the commit. ``moved`` are partitions of which only the folder
+    changes.
     """
 
     filled: Mapping[Values, Folder]
@@ -66,7 +114,7 @@ class Changes:
 
     @property
     def count(self) -> int:
-        """How many partitions change."""
+        """Number of changed partitions."""
         return len(self.filled) + len(self.emptied) + len(self.moved)
 
 
@@ -79,7 +127,7 @@ class PartitionCommits:
         self._refusals = 0
 
     def partitions(self, table: Table, wanted: Sequence[Values] | None = None) -> dict[Values, Partition]:
-        """The partitions of a table by their values; those that are ``wanted``, or all."""
+        """Return partitions of a table by their values: the ``wanted`` ones, or all."""
         place = self._place
         if wanted is not None and len(wanted) <= _BY_NAME:
             names = [partition_name(_keys(table), values) for values in wanted]
@@ -89,12 +137,12 @@ class PartitionCommits:
         return {tuple(partition.values): partition for partition in partitions}
 
     def publish(self, table: Table, commit: Pending, changes: Changes, stage: str) -> bool:
-        """Make the changes visible in one step; False when another commit was first, or the metastore refused for the first time.
+        """Publish the changes atomically; return False after a concurrent commit, or on the first rejection by the metastore.
 
-        :param table: as it was read; nobody may have changed it since.
-        :raises CommitRejectedError: when the metastore refuses again; in its words.
-        :raises CatalogUnavailableError: when an answer was lost: nobody knows then.
-        :raises CommitUnknownError: when the metastore refuses to say.
+        :param table: the table as read; the commit fails if it has changed since.
+        :raises CommitRejectedError: if the metastore rejects the commit again; contains its message.
+        :raises CatalogUnavailableError: if a response was lost, so that the outcome is unknown.
+        :raises CommitUnknownError: if the metastore does not reveal the outcome.
         """
         try:
             self._swap(table, commit)
@@ -107,7 +155,7 @@ class PartitionCommits:
         set_columns(shape, commit.columns, partition_keys_of(table))
         try:
             guards = self._add(shape, commit, changes, stage)
-            self._swap(table, commit)  # or somebody has fenced this commit off before its guard was there
+            self._swap(table, commit)  # fails if the commit was fenced before its guard existed
         except ConflictError:
             self._give_up(commit, stage)
             return False
@@ -128,19 +176,19 @@ class PartitionCommits:
         return True
 
     def refused(self, error: TException) -> None:
-        """Count what the metastore refused though no other commit was first: once may be two transactions of its database.
+        """Count a rejection by the metastore without a concurrent commit; one may be a conflict in the metastore's database.
 
-        :raises CommitRejectedError: when it refuses again.
+        :raises CommitRejectedError: on the second rejection.
         """
         self._refusals += 1
         if self._refusals == _REFUSALS:
             raise CommitRejectedError(f"The Hive metastore refuses to change {self._path}: {_words(error)}") from error
 
     def settle(self, commit: Pending, stage: str) -> bool:
-        """Bring a commit to its end whoever makes it: completed when it landed; else it never will.
+        """Finish a commit of any process: complete it if it succeeded, and fence it otherwise.
 
-        :return: whether it landed.
-        :raises CommitUnknownError: when the metastore refuses to say.
+        :return: whether it succeeded.
+        :raises CommitUnknownError: if the metastore does not reveal the outcome.
         """
         landed = self._has_landed(commit)
         if landed:
@@ -151,16 +199,16 @@ class PartitionCommits:
         return landed
 
     def _has_landed(self, commit: Pending) -> bool:
-        """Whether a commit landed; if not, it no longer can: it may land until the guard is dropped."""
+        """Return whether a commit succeeded; fences it first, because it may succeed until its guard is dropped."""
         return self._fence(commit) or self.find_mark(commit.version.token) is not None
 
     def _give_up(self, commit: Pending, stage: str) -> None:
-        """Take back what says that a commit is under way, and drop what it added."""
+        """Remove the pending commit from the table, and drop the partitions that it added."""
         self._end(commit, is_version=False)
         self.clear(stage)
 
     def _tidy(self, commit: Pending, drop: Callable[[], None]) -> None:
-        """Record in the table that a commit landed, and drop what it left; where that fails, the maintenance does it."""
+        """Record in the table that a commit succeeded, and drop its leftovers; on failure, maintenance does it."""
         try:
             self.complete(commit)
             drop()
@@ -168,14 +216,14 @@ class PartitionCommits:
             log.exception("Version %s of %s landed, but could not be tidied up after.", commit.version.number, self._path)
 
     def landed(self, commit: Pending) -> bool:
-        """Whether a commit that is under way landed already."""
+        """Return whether a pending commit already succeeded."""
         guard_partition = self._guard(commit)
         if guard_partition is not None:
             return TOKEN in (guard_partition.parameters or {})
         return self.find_mark(commit.version.token) is not None
 
     def find_mark(self, token: str) -> Partition | Table | None:
-        """A partition that the commit of that token altered, or that leads to its rows; or the table, if it has no partitions."""
+        """Return a partition altered by the token's commit, or with its rows; the table itself if it is unpartitioned."""
         table = tables.load(self._metastore, self._path)
         if table is None:
             return None
@@ -184,11 +232,11 @@ class PartitionCommits:
         return next((one for one in marked if (one.parameters or {}).get(TOKEN) == token or tables.is_read(one, stage)), None)
 
     def complete(self, commit: Pending) -> None:
-        """Record in the table that a commit landed; idempotent."""
+        """Record in the table that a commit succeeded; idempotent."""
         self._end(commit, is_version=commit.version.number > 0)
 
     def clear(self, stage: str) -> None:
-        """Drop what a commit that is over left in its empty folder: partitions without rows, and guards."""
+        """Drop the leftovers of a finished commit in its empty folder: partitions without rows, and guards."""
         table = tables.load(self._metastore, self._path)
         if table is None or not table.partitionKeys:
             return
@@ -197,19 +245,20 @@ class PartitionCommits:
         self._drop_guarded(table, stage, [values for values in left if values not in guards], guards)
 
     def _drop_guarded(self, table: Table, stage: str, others: Sequence[Values], guards: Sequence[Values]) -> None:
-        """Each call names a guard, so that of two who clear the same, one drops and the other does nothing."""
+        """Drop partitions; each call includes a guard, so that of two concurrent callers only one drops them."""
         keys = _keys(table)
         for batch in batches(others, guards):
             self._drop(keys, batch)
         delete_folder(stage, f"{stage}/{tables.EMPTY}")
 
     def _add(self, shape: Table, commit: Pending, changes: Changes, stage: str) -> list[Values]:
-        """Add what is to be altered and is not there yet, and the guards.
+        """Add the missing partitions and the guards.
 
         :return: the guards.
         """
         empty = f"{stage}/{tables.EMPTY}"
-        write_text(f"{empty}/_EMPTY", "")  # a folder even where there are none, and a sign that there may be partitions in it
+        # Creates the folder where the file system needs one, and marks that it may have partitions.
+        write_text(f"{empty}/_EMPTY", "")
         kinds = [field.type for field in shape.partitionKeys]
         guards = [commit.guard, *guards_to_drop(max(len(changes.missing), len(changes.emptied)), kinds)]
         added = [
@@ -221,7 +270,7 @@ class PartitionCommits:
         return guards
 
     def _altered(self, shape: Table, commit: Pending, changes: Changes, stage: str) -> list[Partition]:
-        """The partitions as they are after the commit; each says whose it is."""
+        """Return the partitions as of the commit, marked with its token."""
         empty = f"{stage}/{tables.EMPTY}"
         version = commit.version
         mark = {TOKEN: version.token, NUMBER: str(version.number)}
@@ -237,15 +286,15 @@ class PartitionCommits:
         ]
 
     def _swap(self, table: Table, commit: Pending) -> None:
-        """Say that this commit is under way, provided that nobody has changed the table since it was read."""
+        """Record the commit as pending, provided that the table has not changed since it was read."""
         expected = table.parameters[REVISION]
         tables.set_pending(table, commit)
         self._metastore.alter_table(table, REVISION, expected)
 
     def _fence(self, commit: Pending) -> bool:
-        """Keep a commit from landing; True when it was seen to have landed before.
+        """Prevent a commit from succeeding; return True if it already succeeded.
 
-        With another revision it cannot go on when it has no guard yet; when it has one, that is dropped.
+        A new table revision stops a commit without a guard; otherwise the guard is dropped.
         """
         self._change(lambda table: self._is_pending(table, commit))
         for attempt in range(ATTEMPTS):
@@ -258,7 +307,7 @@ class PartitionCommits:
                 self._metastore.call("drop_partition", *self._place, list(commit.guard), False)
             except NoSuchObjectException:
                 return False
-            except TException as error:  # the metastore's database let the commit go first, or nobody
+            except TException as error:  # the commit went first in the metastore's database, or neither succeeded
                 words = _words(error)
                 time.sleep(0.1 * 2**attempt)
         raise CommitUnknownError(f"The metastore does not fence off the commit under way on {self._path} ({words}); try again.")
@@ -280,7 +329,7 @@ class PartitionCommits:
         return known is not None and known.guard == commit.guard
 
     def _change(self, change: Callable[[Table], bool]) -> None:
-        """Change the table as it is now, unless ``change`` says that there is nothing to do."""
+        """Change the current table, unless ``change`` returns False."""
         why = ""
         for attempt in range(ATTEMPTS):
             time.sleep(0.02 * attempt**2)
@@ -306,13 +355,13 @@ class PartitionCommits:
             return None
 
     def _drop(self, keys: Sequence[str], partitions: Sequence[Values]) -> None:
-        """Drop all of them in one step, or none when one is missing."""
+        """Drop all partitions atomically, or none if one is missing."""
         names = RequestPartsSpec(names=[partition_name(keys, values) for values in partitions])
         request = DropPartitionsRequest(*self._place, parts=names, deleteData=False, ifExists=False, needResult=False)
         try:
             self._metastore.ask("drop_partitions_req", request)
         except NoSuchObjectException:
-            return  # somebody else did
+            return  # dropped by another process
 
     @property
     def _place(self) -> tuple[str, str]:
@@ -320,7 +369,7 @@ class PartitionCommits:
 
 
 def _words(error: TException) -> str:
-    """What the metastore says of an error."""
+    """Return the metastore's message of an error."""
     return str(getattr(error, "message", None) or error)
 
 

@@ -1,30 +1,40 @@
-"""The folders of a Hive table, one for each partition, wherever they lie: their files, listed with as few calls as can be."""
+"""The folders of a Hive table's partitions: their listing, their fingerprints, and the deletion of orphan files."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from hive_metastore.ttypes import Partition, Table
 
-from airflow_dynamic_tables.clients.files import exists, list_files, plain_path
-from airflow_dynamic_tables.clients.metastore.tables import columns_of
+from airflow_dynamic_tables.clients.deleting import Deleted, delete_entries
+from airflow_dynamic_tables.clients.files import Entry, exists, list_entries, list_files, plain_path
+from airflow_dynamic_tables.clients.metastore.client import Metastore
+from airflow_dynamic_tables.clients.metastore.tables import KIND, columns_of, file_uri
 from airflow_dynamic_tables.clients.object_stores import is_object_store
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.refresh.plan import SourcePart
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
-from airflow_dynamic_tables.core.tables.data_files import partition_of
-from airflow_dynamic_tables.core.tables.partitions import describe
-from airflow_dynamic_tables.core.tables.schema import spark_ddl
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
+from airflow_dynamic_tables.core.refresh.steps import Step, trace
+from airflow_dynamic_tables.core.schema import partition_of, spark_ddl
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, ConflictError
+from airflow_dynamic_tables.formats.exclusive_location import check_own_folder
 from airflow_dynamic_tables.formats.fingerprints import File, SameRows, fingerprints, schema_digest, unsettled
+from airflow_dynamic_tables.formats.hive import parameters as tables
+from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
+from airflow_dynamic_tables.formats.hive.records import claim, marks_folder, owners, replaced_since, undone
+from airflow_dynamic_tables.formats.hive.undone import find_dropped, find_undone, named
 
 Folder = tuple[str, Mapping[str, str]]
-"""Its URI without a slash at the end, and the partition that it is of; which is empty for an unpartitioned table."""
+"""The URI of a folder without a trailing slash, and its partition, which is empty for an unpartitioned table."""
 
 Files = Mapping[str, Mapping[str, Any]]
-"""Files by their URIs, and what the store says of each."""
+"""File attributes from the store, by URI."""
 
 
 def state(
@@ -35,11 +45,11 @@ def state(
     compacted: Mapping[str, SameRows],
     seen_at: datetime | None = None,
 ) -> SourceState:
-    """What a table is like; a table that was dropped and made anew under the same name was made at another time.
+    """Return the state of a table; its creation time tells it from a recreated table of the same name.
 
-    :param files: those of all folders, see :class:`Listing`.
-    :param compacted: see :func:`notes`; such a partition is like it was before.
-    :param seen_at: a time before they were listed; left out where nobody changes a file in its place.
+    :param files: the files of all folders, see :class:`Listing`.
+    :param compacted: see :func:`notes`; compacted partitions keep their previous state.
+    :param seen_at: a time before the listing; omitted if files are never rewritten in place.
     """
     partitions = folder_fingerprints(folders, files)
     location = table.sd.location
@@ -58,34 +68,34 @@ def state(
 
 
 def folder_fingerprints(folders: Collection[Folder], files: Files) -> dict[str, str]:
-    """A fingerprint of each partition, by its text: of where its folder is, and of the files in it."""
+    """Return a fingerprint of each partition, by its text, from the folder's location and its files."""
     return fingerprints(by_partition(folders, [*((folder, {}) for folder, _ in folders), *files.items()]))
 
 
 def notes(partitions: Iterable[tuple[Mapping[str, str], Table | Partition]]) -> dict[str, SameRows]:
-    """What compactions noted in partitions, by the text of each; of an unpartitioned table that is empty."""
+    """Return the records of compactions by the text of the partition, which is empty for an unpartitioned table."""
     noted = ((describe(spec), SameRows.read_in(one.parameters)) for spec, one in partitions)
     return {name: same for name, same in noted if same is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files of some folders, and what the store says of each; in ``parts`` as a job reads them together."""
+    """The files of some folders with their attributes; ``parts`` are groups that a job reads together."""
 
     parts: tuple[SourcePart, ...]
     files: Files
 
     @property
     def only(self) -> SourcePart | None:
-        """The one part that holds everything, when the names of the folders tell all partitions; then no parts are needed."""
+        """The only part if folder names identify all partitions, so that no parts are needed; ``None`` otherwise."""
         return self.parts[0] if len(self.parts) == 1 and not self.parts[0].values else None
 
 
 def list_folders(folders: Iterable[Folder]) -> Listing:
-    """Files that lie directly in these folders. Those below one base are listed at once.
+    """List the files directly in these folders, with one call per common base folder.
 
-    :raises CatalogUnavailableError: when a folder cannot be listed, or is not there; names it. An object store has no empty
-        folders, so there a missing one is an empty one.
+    :raises CatalogUnavailableError: if a folder does not exist or cannot be listed; names it. Object stores have no empty
+        folders, so a missing folder counts as empty there.
     """
     together: list[SourcePart] = []
     apart: list[SourcePart] = []
@@ -104,8 +114,8 @@ def list_folders(folders: Iterable[Folder]) -> Listing:
 
 
 def by_partition(folders: Collection[Folder], named: Iterable[File]) -> Iterator[tuple[Mapping[str, str], File]]:
-    """Folders and files, each with every partition that it is of."""
-    specs: dict[str, list[Mapping[str, str]]] = {}  # several partitions may lie in one folder
+    """Yield folders and files with each of their partitions."""
+    specs: dict[str, list[Mapping[str, str]]] = {}  # several partitions may share a folder
     for folder, spec in folders:
         specs.setdefault(folder, []).append(spec)
     for name, info in named:
@@ -114,7 +124,7 @@ def by_partition(folders: Collection[Folder], named: Iterable[File]) -> Iterator
 
 
 def _by_base(folders: Iterable[Folder]) -> dict[str | None, list[Folder]]:
-    """Folders by the one below which their names say of which partition they are; those whose names do not say it by none."""
+    """Group folders by the base folder below which their names identify the partition; ``None`` if the names do not."""
     by_base: dict[str | None, list[Folder]] = {}
     for folder, spec in sorted(folders, key=lambda one: (one[0], *one[1].values())):
         base, *names = folder.rsplit("/", len(spec))
@@ -125,7 +135,7 @@ def _by_base(folders: Iterable[Folder]) -> dict[str | None, list[Folder]]:
 
 
 def _listed(base: str, folders: Collection[str]) -> dict[str, Mapping[str, Any]]:
-    """Files that lie directly in one of these folders, all below one, spelled as these are."""
+    """Return the files directly in one of these folders, all below one base, spelled like the folders."""
     try:
         files = list_files(base)
     except FileNotFoundError:
@@ -141,7 +151,133 @@ def _listed(base: str, folders: Collection[str]) -> dict[str, Mapping[str, Any]]
 
 
 def _check_there(empty: Collection[str]) -> None:
-    """Check that folders without files are there: one that somebody deleted, or on a disk that is away, is not an empty one."""
+    """Check that folders without files exist: a deleted folder, or a disk that is not mounted, is not an empty folder."""
     for folder in sorted(empty):
         if not is_object_store(folder) and not exists(folder):
             raise CatalogUnavailableError(f"{folder} is not there, but the metastore leads to it.")
+
+
+log = logging.getLogger(__name__)
+
+
+def delete_orphans(metastore: Metastore, path: ObjectPath, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
+    """See :meth:`~airflow_dynamic_tables.formats.base.LakeTable.delete_orphans`.
+
+    A folder counts as changed when it was written, and when a commit replaced it, because running readers still read it. The
+    order of the steps makes this safe with concurrent refreshes: a file that existed at listing time belongs to a stage that is
+    unfinished now, or to a commit that completed before and is referenced now, or it is an orphan.
+    """
+    table = tables.load(metastore, path)
+    if table is None or tables.identity(table) is None:  # the next commit assigns an id
+        return Deleted()
+    location = f"{tables.root(table)}/{tables.VERSIONS}"
+    check_own_folder(tables.root(table), ())
+    check_own_folder(location, ())
+    entries = list_entries(location)
+    trace(Step.LISTED, str(path))
+    kept = {plain_path(folder) for folder in held()}
+    now, partitions = _read(metastore, path)
+    leads_to = _used(now, partitions)
+    used = {plain_path(folder) for folder in leads_to if tables.is_below(folder, location)}
+    if used and entries and not any(_is_in(entry, used) for entry in entries):
+        raise ConfigurationError(f"The files of {path} are not listed below {location} as the table spells them; none goes.")
+    kept |= used | {plain_path(folder) for folder in (marks_folder(location), *replaced_since(entries, location, before))}
+    lost = _lost(metastore, path, table)
+    kept |= {plain_path(tables.stage_of(tables.root(table), version.token)) for version in lost}
+    _note_dropped(now, partitions, entries)
+    old = [entry for entry in entries if entry.changed_at is not None and entry.changed_at < before]
+    orphans = [entry for entry in old if not _is_in(entry, kept)]
+    left = {stage for folder in leads_to if (stage := tables.left_in(table, folder))}
+    _finish(metastore, path, table, [stage for stage in left if plain_path(stage) not in kept])
+    if not orphans or not _is_alone(metastore, table, entries, before):
+        return Deleted()
+    return delete_entries(location, orphans)
+
+
+def _lost(metastore: Metastore, path: ObjectPath, table: Table) -> list[Version]:
+    """Return versions undone by another engine; their files are kept although the table does not refer to them.
+
+    :raises ConflictError: if concurrent commits keep changing the table.
+    """
+    found = find_undone(metastore, path, tables.load(metastore, path))
+    if found is None:
+        raise ConflictError(f"{path} is changed all the time; its files are looked at next time.")
+    for one in found:
+        log.warning("Version %s of %s was undone by another engine, %s.", one.version.number, path, one.how)
+    lost = undone(table)
+    return [*(one.version for one in found), *([lost] if lost is not None else [])]
+
+
+def _finish(metastore: Metastore, path: ObjectPath, table: Table, stages: Collection[str]) -> None:
+    """Complete a successful commit, and drop leftovers of commits whose process died or lost its connection.
+
+    :param stages: stages with partitions without rows, not held by any refresh.
+    """
+    commits = PartitionCommits(metastore, path)
+    pending = tables.pending(table)
+    if pending is not None and commits.landed(pending):
+        commits.complete(pending)
+    for stage in stages:
+        commits.clear(stage)
+
+
+def _is_alone(metastore: Metastore, table: Table, entries: Collection[Entry], before: datetime) -> bool:
+    """Return whether the folder belongs to this table only.
+
+    The table's mark must be old enough that other tables in the folder had time to add theirs. Tables created by the first
+    release share a folder if one was renamed, or if two metastores have the same warehouse.
+    """
+    root = tables.root(table)
+    own = tables.identity(table)
+    marks = owners(entries, f"{root}/{tables.VERSIONS}", before)
+    others = [*(mark for mark in marks if mark != own), *_neighbours(metastore, table)]
+    if others:
+        log.warning("%s.%s shares %s with %s; nothing is deleted there.", table.dbName, table.tableName, root, ", ".join(others))
+    elif own not in marks:
+        claim(table)
+    return not others and marks.get(str(own), False)
+
+
+def _neighbours(metastore: Metastore, table: Table) -> list[str]:
+    """Return other dynamic tables of the metastore in the same folder."""
+    root = tables.root(table)
+    neighbours: list[str] = []
+    for database in metastore.ask("get_all_databases"):
+        names = metastore.ask("get_table_names_by_filter", database, f'hive_filter_field_params__{KIND} = "dynamic_table"', -1)
+        others = [name for name in names if (database, name) != (table.dbName, table.tableName)]
+        for other in metastore.ask("get_table_objects_by_name", database, others) if others else ():
+            if tables.is_at(other.sd.location, root) or tables.is_below(other.sd.location, root):
+                neighbours.append(f"{database}.{other.tableName}")
+    return neighbours
+
+
+def _read(metastore: Metastore, path: ObjectPath) -> tuple[Table | None, dict[Values, Partition]]:
+    """Read the table after its partitions."""
+    table: Table | None = tables.load(metastore, path)
+    if table is None or not table.partitionKeys:
+        return table, {}
+    partitions = PartitionCommits(metastore, path).partitions(table)
+    return tables.load(metastore, path), partitions
+
+
+def _used(table: Table | None, partitions: Mapping[Values, Partition]) -> list[str]:
+    """Return all folders that the table refers to."""
+    read = (*([table] if table is not None else []), *partitions.values())
+    return [file_uri(one.sd.location).rstrip("/") for one in read if one.sd.location]
+
+
+def _note_dropped(table: Table | None, partitions: Mapping[Values, Partition], entries: Collection[Entry]) -> None:
+    """Log which partitions were dropped by others, before their files are deleted."""
+    if table is None or not table.partitionKeys:
+        return
+    files = (entry.path for entry in entries if not entry.is_folder)
+    for version, gone in find_dropped(table, partitions, files):
+        name = f"{table.dbName}.{table.tableName}"
+        message = "Partitions of version %s of %s were dropped by another engine, and stay so until they are refreshed: %s"
+        log.warning(message, version.number, name, named(gone))
+
+
+def _is_in(entry: Entry, folders: Collection[str]) -> bool:
+    """Return whether an entry is in one of the folders, or is one."""
+    parts = entry.path.split("/")
+    return any("/".join(parts[:end]) in folders for end in range(1, len(parts) + 1))

@@ -1,13 +1,13 @@
-"""Looking at Hive tables: their versions, the commit that is under way, where everything lies.
+"""Hive table parameters: versions, the pending commit and locations.
 
-All of it stands in parameters of the table::
+The parameters are::
 
-    dynamic-tables.revision      new with every change; what compare-and-swap compares (the catalog changes it, too)
-    dynamic-tables.id            which table this is, whatever it is called and wherever it is known
-    dynamic-tables.location      the folder of the table, which stays the same while versions come and go
+    dynamic-tables.revision      changes on every update, for compare-and-swap (the catalog changes it, too)
+    dynamic-tables.id            identifies the table independently of its name and metastore
+    dynamic-tables.location      the folder of the table, constant across versions
     dynamic-tables.snapshot      the token of the current version
-    dynamic-tables.version.<n>   what commit n recorded; the newest ones are kept
-    dynamic-tables.pending       the commit that is under way, whoever makes it
+    dynamic-tables.version.<n>   the record of commit n; the newest ones are kept
+    dynamic-tables.pending       the commit in progress, of any process
     dynamic-tables.compaction    the compaction that wrote the files, see ``fingerprints.SameRows``
 """
 
@@ -28,6 +28,7 @@ from airflow_dynamic_tables.clients.metastore.tables import (
     IDENTITY,
     REVISION,
     SNAPSHOT,
+    UNNAMED_SIGNS,
     columns_of,
     file_uri,
     has_columns,
@@ -36,12 +37,11 @@ from airflow_dynamic_tables.clients.metastore.tables import (
     set_columns,
     split_parameter,
 )
-from airflow_dynamic_tables.clients.metastore.types import UNNAMED_SIGNS
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
-from airflow_dynamic_tables.core.tables.schema import Column, Rebuild, TableLayout, parted
-from airflow_dynamic_tables.core.tables.type_limits import TypeLimits
-from airflow_dynamic_tables.core.tables.versions import Version, recorded
+from airflow_dynamic_tables.core.schema import Column, Rebuild, TableLayout, parted
+from airflow_dynamic_tables.core.types import TypeLimits
+from airflow_dynamic_tables.core.versions import Version, recorded
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.commits import COMPACTION, NUMBER, TOKEN, fresh_until
 from airflow_dynamic_tables.formats.fingerprints import SameRows
@@ -51,19 +51,19 @@ VERSION = f"{NUMBER}."
 PENDING = "dynamic-tables.pending"
 
 VERSIONS = "_versions"
-"""Folder of all stages below that of the table: hidden, because engines may list the table's own folder."""
+"""Subfolder of all stages; hidden, because engines may list the table's folder."""
 
 EMPTY = "empty"
-"""Folder in a stage where the partitions are that have no rows while it is committed."""
+"""Folder in a stage that is the location of partitions without rows during its commit."""
 
 GUARD = "dynamic-tables.guard"
-"""Parameter of a partition that is there for a commit, not for rows."""
+"""Parameter that marks a partition as a guard of a commit."""
 
 ROWS = "numRows"
-"""Parameter of a table or partition that says how many rows it has; Hive and Spark read it, too."""
+"""Parameter with the number of rows of a table or partition; Hive and Spark read it, too."""
 
 KEEP = 20
-"""How many versions a table remembers."""
+"""Number of versions that a table records."""
 
 LIMITS = TypeLimits(
     types={
@@ -72,17 +72,17 @@ LIMITS = TypeLimits(
     },
     signs=UNNAMED_SIGNS,
 )
-"""What the metastore cannot say of a column, so that Spark and others would not read what was written."""
+"""Types and characters that the metastore cannot represent, so that Spark and others could not read the columns."""
 
 ALL = -1
-"""Partitions asked for in one call: however many there are."""
+"""Requests all partitions in one call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A commit that is under way: the version it makes, and the partition that is there as long as it may still land.
+    """A commit in progress: its version, and the guard partition that exists as long as the commit may succeed.
 
-    ``count`` is how many partitions it changes, which says how long it may take. The version of a compaction, none, is 0.
+    ``count`` is the number of partitions it changes, which determines its timeout. A compaction has version 0.
     """
 
     version: Version
@@ -93,9 +93,9 @@ class Pending:
 
 
 def load(metastore: Metastore, path: ObjectPath) -> Table | None:
-    """A table as it is now; ``None`` when there is none.
+    """Load a table; ``None`` if it does not exist.
 
-    :raises CatalogUnavailableError: when the metastore cannot be reached.
+    :raises CatalogUnavailableError: if the metastore cannot be reached.
     """
     try:
         return metastore.ask("get_table", path.database, path.name)
@@ -104,7 +104,7 @@ def load(metastore: Metastore, path: ObjectPath) -> Table | None:
 
 
 def versions(table: Table | None) -> list[Version]:
-    """The versions that a table remembers, oldest first."""
+    """Return the recorded versions of a table, oldest first."""
     parameters = (table.parameters or {}) if table is not None else {}
     numbers = {int(key[len(VERSION) :].split(".")[0]) for key in parameters if key.startswith(VERSION)}
     texts = (joined_parameter(parameters, f"{VERSION}{number}") for number in sorted(numbers))
@@ -112,58 +112,58 @@ def versions(table: Table | None) -> list[Version]:
 
 
 def pending(table: Table | None) -> Pending | None:
-    """The commit that is under way."""
+    """Return the commit in progress."""
     text = joined_parameter((table.parameters or {}), PENDING) if table is not None else None
     return from_plain(Pending, json.loads(text)) if text is not None else None
 
 
 def find(table: Table | None, token: str) -> Version | None:
-    """The version that a token's commit made, if the table remembers it."""
+    """Return the version committed with a token, if the table records it."""
     return next((version for version in versions(table) if version.token == token), None)
 
 
 def revision(table: Table) -> str | None:
-    """What compare-and-swap compares."""
+    """Return the revision, for compare-and-swap."""
     return (table.parameters or {}).get(REVISION)
 
 
 def identity(table: Table) -> str | None:
-    """Which table this is; ``None`` when nothing of this release has changed it yet."""
+    """Return the id of a table; ``None`` if this release has not changed it yet."""
     return (table.parameters or {}).get(IDENTITY)
 
 
 def root(table: Table) -> str:
-    """The folder of a table, below which all its versions are."""
+    """Return the folder of a table, which contains all its versions."""
     parameters = table.parameters or {}
     return file_uri(parameters.get(LOCATION) or table.sd.location).rstrip("/")
 
 
 def stage_of(root: str, token: str) -> str:
-    """The folder of a token's stage in the folder of its table."""
+    """Return the stage folder of a token in the folder of its table."""
     return f"{root}/{VERSIONS}/{quote(token, safe='')}"
 
 
 def data_of(stage: str) -> str:
-    """Where the rows of a stage are; a partition or a table leads there, or into it, from its commit on."""
+    """Return the data folder of a stage, the location of committed tables or partitions."""
     return f"{stage}/data"
 
 
 def is_read(one: Table | Partition, stage: str) -> bool:
-    """Whether a table or partition leads to rows of a stage."""
+    """Return whether the location of a table or partition is in the data folder of a stage."""
     return is_at(one.sd.location, data_of(stage)) or is_below(one.sd.location, data_of(stage))
 
 
 def is_of(table: Table, one: Table | Partition, token: str) -> bool:
-    """Whether the commit of a token changed a table or partition: it leads to its rows, or was emptied by it."""
+    """Return whether a token's commit wrote or emptied a table or partition."""
     stage = stage_of(root(table), token)
     was_emptied = (one.parameters or {}).get(TOKEN) == token and left_in(table, one.sd.location) == stage
     return is_read(one, stage) or was_emptied
 
 
 def writer_of(table: Table, one: Table | Partition) -> str | None:
-    """The token of the version whose rows a table or partition leads to, by its location; ``None`` for files of others.
+    """Return the token of the version that wrote the rows of a table or partition, by location; ``None`` for other files.
 
-    Of a compaction without a note, and of a commit that has not filled the partition yet, it is the token of that one.
+    For a compaction without a record, or a commit that has not filled the partition yet, it is the token of these.
     """
     folder = f"{root(table)}/{VERSIONS}/"
     if not is_below(one.sd.location, folder.rstrip("/")):
@@ -174,9 +174,9 @@ def writer_of(table: Table, one: Table | Partition) -> str | None:
 
 
 def torn(table: Table, parts: Iterable[Table | Partition]) -> list[str]:
-    """Locations whose parameters tell of another commit: the metastore reads the two by two statements, each of its own moment.
+    """Return locations that do not match the parameters: the metastore reads both with separate statements.
 
-    :param parts: partitions of the table, or itself when it has none.
+    :param parts: partitions of the table, or the table itself if it is unpartitioned.
     """
     return [one.sd.location for one in parts if one.sd.location and not _is_whole(table, one)]
 
@@ -191,20 +191,20 @@ def _is_whole(table: Table, one: Table | Partition) -> bool:
 
 
 def renew(table: Table) -> None:
-    """Give a table a new revision, so that whoever read the old one can no longer change it."""
+    """Set a new revision, so that changes based on the old one fail."""
     known = identity(table) or uuid4().hex
     table.parameters = {**(table.parameters or {}), REVISION: uuid4().hex, IDENTITY: known, LOCATION: root(table)}
 
 
 def set_pending(table: Table, commit: Pending | None) -> None:
-    """Say which commit is under way."""
+    """Record the commit in progress."""
     others = {key: value for key, value in table.parameters.items() if not _is_of(PENDING, key)}
     table.parameters = {**others, **(split_parameter(PENDING, json.dumps(to_plain(commit))) if commit else {})}
     renew(table)
 
 
 def add_version(table: Table, version: Version, columns: Sequence[Column], comment: str | None) -> None:
-    """Record a version as the current one; the oldest ones are forgotten."""
+    """Record a version as the current one, and remove the oldest versions."""
     keys = partition_keys_of(table)
     if not has_columns(table, columns):
         set_columns(table, columns, keys)
@@ -221,9 +221,9 @@ def add_version(table: Table, version: Version, columns: Sequence[Column], comme
 
 
 def next_version(table: Table, token: str, request: CommitRequest, lost: Version | None) -> Version:
-    """The version that a commit of that token makes of a table.
+    """Return the version that a commit with this token creates.
 
-    :param lost: the last version, when the table does not know it any more; number and data timestamp go on from it.
+    :param lost: the last version if it was undone; number and data timestamp continue from it.
     """
     last = next(reversed(versions(table)), None)
     return Version(
@@ -238,12 +238,12 @@ def next_version(table: Table, token: str, request: CommitRequest, lost: Version
 
 
 def next_number(table: Table, lost: Version | None) -> int:
-    """The number after that of the last version."""
+    """Return the number after that of the last version."""
     return max((version.number for version in (*versions(table), *([lost] if lost else []))), default=0) + 1
 
 
 def layout(metastore: Metastore, table: Table) -> TableLayout | None:
-    """What a refresh has to fit, partition keys last, as Hive has them; ``None`` before the first commit."""
+    """Return the layout that the next refresh has to match, partition keys last as in Hive; ``None`` before the first commit."""
     keys = partition_keys_of(table)
     columns = tuple(columns_of(table))
     if len(columns) <= len(keys) and not versions(table):
@@ -253,7 +253,7 @@ def layout(metastore: Metastore, table: Table) -> TableLayout | None:
 
 
 def _rebuild(metastore: Metastore, keys: Sequence[str]) -> tuple[Rebuild, str]:
-    """What a full refresh can change in one step, and why not all: columns and partitions are altered by two calls."""
+    """Return what a full refresh can change atomically, and why not more: columns and partitions need separate calls."""
     if keys:
         return Rebuild.NOTHING, "The metastore cannot change the columns or keys of a table with partitions in one step."
     if metastore.lets_types_change():
@@ -262,7 +262,7 @@ def _rebuild(metastore: Metastore, keys: Sequence[str]) -> tuple[Rebuild, str]:
 
 
 def evolved(metastore: Metastore, table: Table, request: CommitRequest) -> tuple[Column, ...]:
-    """The table's columns after a commit, as its :func:`layout` says."""
+    """Return the columns of the table after a commit, in the order of its :func:`layout`."""
     returned = request.result.columns
     LIMITS.check(returned)
     present = layout(metastore, table)
@@ -272,7 +272,7 @@ def evolved(metastore: Metastore, table: Table, request: CommitRequest) -> tuple
 
 
 def partition(table: Table, values: Sequence[str], location: str, **parameters: str) -> Partition:
-    """A partition as the metastore is to have it: stored as its table is, at that location."""
+    """Return a partition with the storage of its table at a location."""
     made = Partition(list(values), table.dbName, table.tableName, createTime=0, lastAccessTime=0)
     made.sd = table.sd.__class__(**{name: getattr(table.sd, name) for name in _DESCRIPTOR})
     made.sd.location = location
@@ -281,35 +281,35 @@ def partition(table: Table, values: Sequence[str], location: str, **parameters: 
 
 
 def last_change(table: Table) -> str:
-    """What a metastore knows of the last change of a table: when it was, and whose if it says so."""
+    """Describe the time of the last change of a table, and its author if recorded."""
     by = (table.parameters or {}).get("last_modified_by")
     return f"it was altered at {changed_at(table).isoformat()}{f' by {by}' if by else ''}"
 
 
 def changed_at(one: Table | Partition) -> datetime:
-    """When a metastore changed a table or partition last, to the second; 1970 when it does not know."""
+    """Return when the metastore last changed a table or partition, in seconds; 1970 if unknown."""
     return datetime.fromtimestamp(int((one.parameters or {}).get("transient_lastDdlTime") or 0), UTC)
 
 
 def number_of(one: Table | Partition) -> int:
-    """The number of the version that altered a table or partition; 0 when nobody knows it any more."""
+    """Return the number of the version that altered a table or partition; 0 if unknown."""
     return int((one.parameters or {}).get(NUMBER) or 0)
 
 
 def is_below(location: str | None, folder: str) -> bool:
-    """Whether a location of the metastore is in that folder."""
+    """Return whether a metastore location is below the folder."""
     return location is not None and file_uri(location).startswith(f"{folder}/")
 
 
 def is_at(location: str | None, folder: str) -> bool:
-    """Whether a location of the metastore is that folder."""
+    """Return whether a metastore location is the folder."""
     return location is not None and file_uri(location).rstrip("/") == folder
 
 
 def left_by(table: Table, one: Partition) -> str | None:
-    """The stage whose commit left a partition without rows, if one did and no other engine put it back so.
+    """Return the stage whose commit left a partition without rows, unless another engine restored that state.
 
-    A commit that landed has marked what it emptied, and what it added leads to rows.
+    A successful commit marks the partitions that it emptied, and those that it added refer to rows.
     """
     stage = left_in(table, one.sd.location)
     parameters = one.parameters or {}
@@ -319,14 +319,14 @@ def left_by(table: Table, one: Partition) -> str | None:
 
 
 def left_in(table: Table, location: str | None) -> str | None:
-    """The stage whose commit left a partition without rows at that location, if one did."""
+    """Return the stage whose commit left a partition without rows at a location, if any."""
     folder = file_uri(location or "").rstrip("/")
     stage = folder.removesuffix(f"/{EMPTY}")
     return stage if stage != folder and stage.rpartition("/")[0] == f"{root(table)}/{VERSIONS}" else None
 
 
 _STATISTICS = ("numRows", "totalSize", "numFiles", "rawDataSize", "COLUMN_STATS_ACCURATE", COMPACTION)
-"""Parameters about rows that a commit replaces."""
+"""Parameters about rows, replaced by a commit."""
 
 _DESCRIPTOR = (
     *("cols", "inputFormat", "outputFormat", "compressed", "numBuckets", "serdeInfo", "bucketCols", "sortCols", "parameters"),

@@ -1,10 +1,10 @@
-"""What stands in the folder of a Hive table beside its rows: whose folder it is, and what commits say of themselves.
+"""Records in the folder of a Hive table: its owners, and the commits of its stages.
 
-All of it lies below ``_versions``, where no engine looks for rows::
+They are all below ``_versions``, which engines ignore::
 
-    _tables/<id>              a mark: the table of that id has its versions here
-    _tables/<id>.json         the version that it committed last
-    <token>/_replaced.json    the folders that this commit takes the place of; as old as the commit
+    _tables/<id>              marks that the table with this id has its versions here
+    _tables/<id>.json         the last version committed by that table
+    <token>/_replaced.json    the folders replaced by this commit; as old as the commit
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hive_metastore.ttypes import Table
 from airflow_dynamic_tables.clients.files import Entry, exists, plain_path, read_text, write_text
 from airflow_dynamic_tables.clients.metastore.tables import file_uri
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.formats.hive import parameters as tables
 
@@ -30,21 +30,21 @@ _REPLACED = "_replaced.json"
 
 
 def marks_folder(location: str) -> str:
-    """Where the marks are in the folder of all stages."""
+    """Return the folder of the marks in the folder of all stages."""
     return f"{location}/_tables"
 
 
 def claim(table: Table) -> None:
-    """Mark the folder of a table as its own, beside whoever else does; idempotent."""
+    """Mark the folder of a table as its own, beside marks of other tables; idempotent."""
     mark = _mark(table)
     if not exists(mark):
         write_text(mark, f"{table.dbName}.{table.tableName}")
 
 
 def owners(entries: Iterable[Entry], location: str, before: datetime) -> dict[str, bool]:
-    """The ids of all tables that marked a folder, and whether each did so before that time.
+    """Return the ids of all tables that marked a folder, and whether each mark is older than a time.
 
-    :param entries: everything in the folder of all stages, whose URI is ``location``.
+    :param entries: all entries of the folder of stages, whose URI is ``location``.
     """
     folder = plain_path(marks_folder(location))
     marks = [entry for entry in entries if entry.path.rpartition("/")[0] == folder and not entry.path.endswith(".json")]
@@ -52,7 +52,7 @@ def owners(entries: Iterable[Entry], location: str, before: datetime) -> dict[st
 
 
 def record(table: Table, version: Version) -> None:
-    """Write down, after a commit, which version it made; what is only a precaution fails no commit that landed."""
+    """Record the version after a commit; a failure is only logged, because the commit has succeeded."""
     try:
         write_text(f"{_mark(table)}.json", json.dumps(to_plain(version), sort_keys=True))
     except (DynamicTableError, OSError):
@@ -61,7 +61,7 @@ def record(table: Table, version: Version) -> None:
 
 
 def undone(table: Table) -> Version | None:
-    """The version that was committed last, when the table does not know it: somebody wrote back what they had read before."""
+    """Return the last committed version if the table does not record it, because others wrote back an older state."""
     last: Version | None = None
     with suppress(FileNotFoundError, ValueError):
         last = from_plain(Version, json.loads(read_text(f"{_mark(table)}.json")))
@@ -69,31 +69,31 @@ def undone(table: Table) -> Version | None:
     if last is None or (known and known[-1].number > last.number) or tables.find(table, last.token):
         return None
     pending = tables.pending(table)
-    return None if pending is not None and pending.version.token == last.token else last  # then it has yet to be recorded
+    return None if pending is not None and pending.version.token == last.token else last  # if pending, it is not recorded yet
 
 
 def write_replaced(stage: str, locations: Iterable[str]) -> None:
-    """Say, before a commit, which folders it takes the place of."""
+    """Record the folders that a commit replaces, before the commit."""
     write_text(f"{stage}/{_REPLACED}", json.dumps([file_uri(location) for location in locations]))
 
 
 def replaced_by(stage: str) -> list[str]:
-    """The folders that the commit of a stage took the place of; empty once that is forgotten."""
+    """Return the folders replaced by the commit of a stage; empty if no longer recorded."""
     with suppress(FileNotFoundError, ValueError):
         return list(json.loads(read_text(f"{stage}/{_REPLACED}")))
     return []
 
 
 def was_about_to_land(stage: str) -> bool:
-    """Whether a commit of a stage went so far that it may have landed.
+    """Return whether a commit of a stage may have succeeded.
 
-    :raises CatalogUnavailableError: when nobody can tell.
+    :raises CatalogUnavailableError: if this cannot be determined.
     """
     return exists(f"{stage}/{_REPLACED}")
 
 
 def replaced_since(entries: Sequence[Entry], location: str, before: datetime) -> list[str]:
-    """Folders that were replaced after that time."""
+    """Return the folders replaced since a time."""
     root = plain_path(location)
     folders: list[str] = []
     for entry in entries:

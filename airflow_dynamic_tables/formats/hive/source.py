@@ -1,4 +1,4 @@
-"""How a table is read that a Hive metastore knows and nobody here refreshes: exactly its files, whatever folders they are in."""
+"""Hive tables as sources: a table of a metastore is bound to its exact files, in any folders."""
 
 from __future__ import annotations
 
@@ -20,37 +20,36 @@ from airflow_dynamic_tables.clients.metastore.tables import (
 )
 from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding, SourcePart
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.tables.data_files import partition_name
-from airflow_dynamic_tables.core.tables.partitions import describe
-from airflow_dynamic_tables.core.tables.schema import Column, spark_ddl
+from airflow_dynamic_tables.core.schema import Column, partition_name, spark_ddl
 from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
 from airflow_dynamic_tables.formats.hive.folders import Files, Folder, by_partition, list_folders, notes, state
-from airflow_dynamic_tables.formats.news import News, why_another
+from airflow_dynamic_tables.formats.incremental_scan import Increment, why_another
 
 _READABLE = ("parquet", "orc", "csv", "json")
 _NESTED = ("array<", "map<", "struct<")
 
 
-def bind(source: Source, store: MetastoreStore, view: str, conf: Mapping[str, str]) -> SourceBinding:  # noqa: ARG001 - as it is
-    """Bind a Hive table to the files that it has now; its version changes with its files and its partitions.
+def bind(source: Source, store: MetastoreStore, view: str, conf: Mapping[str, str]) -> SourceBinding:  # noqa: ARG001 - common signature
+    """Bind a Hive table to its current files; the version changes with its files and partitions.
 
-    :raises TableNotFoundError: when the metastore does not know it.
-    :raises UnsupportedError: when Spark cannot read it without Hive.
+    :raises TableNotFoundError: if it is not in the metastore.
+    :raises UnsupportedError: if Spark cannot read it without Hive.
     """
     return _listed(source, store, view)[0]
 
 
-def news(source: Source, store: MetastoreStore, view: str, since: SourceState | None) -> News:
-    """The files that came into a table, see :func:`~airflow_dynamic_tables.formats.registry.news`.
+def added_since(source: Source, store: MetastoreStore, view: str, since: SourceState | None) -> Increment:
+    """Return the files added to a table, see :func:`~airflow_dynamic_tables.formats.registry.added_since`.
 
-    A file that may change again and look the same is left for later.
+    A file that may change again without a visible difference is deferred.
 
-    :raises TableNotFoundError: as of :func:`bind`, as for UnsupportedError.
+    :raises TableNotFoundError: see :func:`bind`, also for UnsupportedError.
     """
     seen_at = datetime.now(UTC)
     binding, folders, files = _listed(source, store, view)
@@ -69,17 +68,17 @@ def news(source: Source, store: MetastoreStore, view: str, since: SourceState | 
 
     known = binding.state or SourceState(binding.version)
     if since is not None and (why := why_another(since, known) or _why_changed(then, now)):
-        return News(ended=why)
+        return Increment(ended=why)
     why_waiting = f"{waiting[0]} changed just now, or is a link; so did {len(waiting) - 1} others" if waiting else ""
     if since is not None and not new:
-        return News(waiting=why_waiting)
+        return Increment(waiting=why_waiting)
     parts = tuple(SourcePart(tuple(names), values=dict(spec)) for spec, names in new.items())
     read = replace(known, partitions=now, unsettled=())
-    return News(replace(binding, files=(), base_path=None, parts=parts, state=read), waiting=why_waiting)
+    return Increment(replace(binding, files=(), base_path=None, parts=parts, state=read), waiting=why_waiting)
 
 
 def _why_changed(then: dict[str, str], now: dict[str, str]) -> str:
-    """Why files that were read are not all there as they were; empty when they are."""
+    """Return which file was changed or removed after it was read; empty if none."""
     for name, known in then.items():
         if name not in now:
             return f"file {name.strip()} was read, and is gone"
@@ -89,10 +88,10 @@ def _why_changed(then: dict[str, str], now: dict[str, str]) -> str:
 
 
 def _listed(source: Source, store: MetastoreStore, view: str) -> tuple[SourceBinding, Collection[Folder], Files]:
-    """The table as it is now, the folders of its partitions, and what the store says of the files in them."""
+    """Return the binding of the current table, its partition folders, and the attributes of their files."""
     path = source.identifier.path
     table = tables.load(store.metastore, path)
-    if table is None or (table.dbName, table.tableName) != (path.database, path.name):  # the metastore folds names
+    if table is None or (table.dbName, table.tableName) != (path.database, path.name):  # the metastore ignores case
         raise TableNotFoundError(f"Table (or view) {path} does not exist in catalog {store.catalog}.")
     columns = columns_of(table)
     keys = partition_keys_of(table)
@@ -125,9 +124,9 @@ def _listed(source: Source, store: MetastoreStore, view: str) -> tuple[SourceBin
 
 
 def _reading(path: ObjectPath, table: Table, columns: tuple[Column, ...]) -> tuple[str, dict[str, str]]:
-    """Spark's name of a table's file format, and the options for it.
+    """Return Spark's name of a table's file format, and its reader options.
 
-    :raises UnsupportedError: when the files alone are not the rows of the table, or Spark cannot read them without Hive.
+    :raises UnsupportedError: if the files alone do not determine the rows, or Spark cannot read them without Hive.
     """
     file_format = format_of(table)
     if table.tableType == "VIRTUAL_VIEW":
@@ -145,7 +144,7 @@ def _reading(path: ObjectPath, table: Table, columns: tuple[Column, ...]) -> tup
 
 
 def _text_options(path: ObjectPath, table: Table) -> dict[str, str]:
-    """Hive's plain text: a separator, perhaps an escape, no quotes."""
+    """Return the options for Hive's text format: a separator, an optional escape, no quotes."""
     parameters = table.sd.serdeInfo.parameters or {}
     options = {
         "sep": parameters.get("field.delim", "\x01"),
@@ -161,7 +160,7 @@ def _text_options(path: ObjectPath, table: Table) -> dict[str, str]:
 
 
 def _csv_options(table: Table) -> dict[str, str]:
-    """Hive's OpenCSVSerde."""
+    """Return the options for Hive's OpenCSVSerde."""
     parameters = table.sd.serdeInfo.parameters or {}
     header = (table.parameters or {}).get("skip.header.line.count", "0") == "1"
     return {

@@ -1,7 +1,7 @@
-"""The stage of one refresh of a Hive table: Spark writes a folder of its own, the metastore is pointed at it in one step.
+"""Stages of refreshes of Hive tables: Spark writes a new folder, and one metastore call publishes it.
 
 Partitioned tables are published by one ``alter_partitions`` (see ``commits``), others by a compare-and-swap of the table's
-location. The token stands in the parameters of what was changed, so that the outcome can always be looked up in the table.
+location. The token is a parameter of the changed objects, so the outcome can always be looked up in the table.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from airflow_dynamic_tables.clients.files import exists, write_text
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import REVISION, forget_quoted, format_of, partition_keys_of
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, describe
-from airflow_dynamic_tables.core.tables.schema import Rebuild, TableLayout
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.partitions import NULL_PARTITION, describe
+from airflow_dynamic_tables.core.schema import Rebuild, TableLayout
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
     CommitRejectedError,
@@ -35,8 +35,7 @@ from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
 from airflow_dynamic_tables.formats.commits import TOKEN, check_base, check_result, unknown, until_done
 from airflow_dynamic_tables.formats.data_files import Folder, staged_partitions
 from airflow_dynamic_tables.formats.hive import parameters as tables
-from airflow_dynamic_tables.formats.hive.commits import Changes, PartitionCommits, Values
-from airflow_dynamic_tables.formats.hive.guards import guard
+from airflow_dynamic_tables.formats.hive.commits import Changes, PartitionCommits, Values, guard
 from airflow_dynamic_tables.formats.hive.parameters import Pending
 from airflow_dynamic_tables.formats.hive.records import claim, record, undone, was_about_to_land, write_replaced
 
@@ -45,14 +44,15 @@ log = logging.getLogger(__name__)
 _PATIENCE = 60.0
 _PATIENCE_PER_PARTITION = 0.2
 _PATIENCE_WITH_COMPACTIONS = 2.0
-"""Seconds that another commit of the same table may take before it is brought to its end, and more for each partition.
-Nobody waits for a compaction, so it has less.
+"""Seconds until a concurrent commit of the same table is finished forcibly, and additional seconds per partition.
+
+A compaction gets less time, because no user waits for it.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """One commit: what was asked for, and the folder of every partition that holds rows."""
+    """A commit request, and the folders of all partitions with rows."""
 
     request: CommitRequest
     staged: Mapping[Values, Folder]
@@ -81,12 +81,12 @@ class HiveStagedTable(StagedTable):
         return until_done(lambda: self._committed(commit), self._path, "committing")
 
     def _committed(self, commit: _Commit) -> Version | None:
-        """The version that was committed; ``None`` when the table is to be read again."""
+        """Return the committed version; ``None`` if the table has to be read again."""
         table = self._settled()
         return tables.find(table, self._token) or self._attempt(table, commit)
 
     def outcome(self) -> Version | None:
-        """See :meth:`StagedTable.outcome`; where the table leads to the stage, it landed, whatever became of the parameters."""
+        """See :meth:`StagedTable.outcome`; if the table refers to the stage, the commit succeeded, regardless of parameters."""
         table = tables.load(self._metastore, self._path)
         if version := tables.find(table, self._token):
             return version
@@ -96,11 +96,11 @@ class HiveStagedTable(StagedTable):
         return self._forgotten(table) if table is not None else None
 
     def fence(self) -> None:
-        """See :meth:`StagedTable.fence`; a commit makes no table, so where there is none it cannot land."""
+        """See :meth:`StagedTable.fence`; a commit creates no table, so it cannot succeed without one."""
         until_done(self._fenced, self._path, "fencing", pause=False)
 
     def _fenced(self) -> bool | None:
-        """True once it is fenced off; ``None`` when the table is to be read again."""
+        """Return True once fenced; ``None`` if the table has to be read again."""
         table = tables.load(self._metastore, self._path)
         if table is None:
             return True
@@ -117,9 +117,9 @@ class HiveStagedTable(StagedTable):
         return True
 
     def abort(self, location: str | None = None) -> None:
-        """See :meth:`StagedTable.abort`; of a table that is gone only what surely was no version is deleted.
+        """See :meth:`StagedTable.abort`; for a dropped table, only files that were certainly never a version are deleted.
 
-        :raises ConflictError: when the table leads to rows of the stage: then it landed.
+        :raises ConflictError: if the table refers to rows of the stage, so the commit succeeded.
         """
         table = tables.load(self._metastore, self._path)
         if location is not None and (table is None or tables.stage_of(tables.root(table), self._token) != location):
@@ -133,28 +133,28 @@ class HiveStagedTable(StagedTable):
         delete_folder(self._location, self.begin())
 
     def _abort_elsewhere(self, location: str) -> None:
-        """Delete a stage in the folder of a table that is gone, or has another name now."""
+        """Delete a stage in the folder of a dropped or renamed table."""
         root = location.rpartition(f"/{tables.VERSIONS}/")[0]
         if tables.stage_of(root, self._token) == location and not was_about_to_land(location):
             delete_folder(root, location)
 
     @cached_property
     def _location(self) -> str:
-        """The folder of the table as it is when the stage is first asked for."""
+        """The folder of the table when the stage is first used."""
         table = tables.load(self._metastore, self._path)
         if table is None:
             raise CommitRejectedError(f"{self._path} is not in the Hive metastore (any more), so it cannot be refreshed.")
         return tables.root(table)
 
     def _clear(self) -> None:
-        """Drop partitions without rows that a commit of this token left behind."""
+        """Drop partitions without rows left by a commit with this token."""
         if exists(f"{self.begin()}/{tables.EMPTY}"):
             self._commits.clear(self.begin())
 
     def _settled(self) -> Table:
-        """The table as it is now, as soon as no commit of it is under way. One that takes far too long is brought to its end.
+        """Return the current table once it has no pending commit; a commit past its timeout is finished forcibly.
 
-        :raises CommitRejectedError: when it is not the table that the stage is of.
+        :raises CommitRejectedError: if it is not the table of the stage.
         """
         watched: Values | None = None
         deadline = 0.0
@@ -175,12 +175,12 @@ class HiveStagedTable(StagedTable):
                 time.sleep(0.1)
 
     def _attempt(self, table: Table, commit: _Commit) -> Version | None:
-        """Publish on the table as it was read; ``None`` when it is to be read again."""
+        """Publish based on the table as read; return ``None`` if it has to be read again."""
         request = commit.request
         keys = request.partition_keys
         self._check_table(table, request)
         expected = tables.revision(table)
-        # Nothing of this release has changed it yet, or an earlier one wrote names that nobody can read.
+        # This release has not changed the table yet, or an earlier release wrote unreadable names.
         if forget_quoted(table) or expected is None or tables.identity(table) is None:
             tables.renew(table)
             self._alter(table, expected)
@@ -192,7 +192,7 @@ class HiveStagedTable(StagedTable):
         lost = undone(table)
         if lost is not None:
             if (now := tables.load(self._metastore, self._path)) is None or tables.revision(now) != expected:
-                return None  # it was committed just now
+                return None  # concurrent commit
             self._check_lost(lost, request)
         version = tables.next_version(table, self._token, request, lost)
         claim(table)
@@ -216,9 +216,9 @@ class HiveStagedTable(StagedTable):
         return version
 
     def _check_lost(self, lost: Version, request: CommitRequest) -> None:
-        """Tell of the version that this commit has to make up for, because somebody wrote back what they had read before it.
+        """Log that this commit supersedes a version that was undone because others wrote back an older state.
 
-        :raises StageRejectedError: when its rows are gone from the table, and those of the stage are older.
+        :raises StageRejectedError: if the table lost the rows of that version, and those of the stage are older.
         """
         asked = request.data_timestamp
         fresh = lost.data_timestamp
@@ -230,12 +230,12 @@ class HiveStagedTable(StagedTable):
         log.warning("Version %s of %s was undone by another engine; %s makes up for it.", lost.number, self._path, self._token)
 
     def _point_at(self, table: Table, commit: _Commit) -> None:
-        """Move an unpartitioned table to the stage."""
+        """Set the location of an unpartitioned table to the stage."""
         if not commit.request.partition_keys:
             table.sd.location = tables.data_of(self.begin())
             table.parameters[tables.ROWS] = str(sum(folder.rows for folder in commit.staged.values()))
             if not commit.staged:
-                write_text(f"{table.sd.location}/_EMPTY", "")  # a folder even where there are none
+                write_text(f"{table.sd.location}/_EMPTY", "")  # creates the folder where the file system needs one
 
     def _check_table(self, table: Table, request: CommitRequest) -> None:
         TableLayout((), partition_keys_of(table), rebuild=Rebuild.NOTHING).check_keys(self._path, request.partition_keys)
@@ -248,7 +248,7 @@ class HiveStagedTable(StagedTable):
             )
 
     def _changes(self, table: Table, commit: _Commit) -> Changes | None:
-        """What becomes of which partition; ``None`` when the table is to be read again."""
+        """Return the partition changes of a commit; ``None`` if the table has to be read again."""
         planned = commit.request.partitions
         keys = commit.request.partition_keys
         staged = commit.staged
@@ -258,7 +258,7 @@ class HiveStagedTable(StagedTable):
         replaced = {values: one for values, one in existing.items() if planned.covers(dict(zip(keys, values, strict=True)))}
         left = {stage for one in replaced.values() if (stage := tables.left_by(table, one))}
         for folder in left:
-            self._commits.clear(folder)  # a commit that failed
+            self._commits.clear(folder)  # of a failed commit
         if left:
             return None
         self._check_distinct(keys, staged.keys() | existing.keys(), staged)
@@ -270,9 +270,9 @@ class HiveStagedTable(StagedTable):
         )
 
     def _check_distinct(self, keys: tuple[str, ...], partitions: Iterable[Values], staged: Container[Values]) -> None:
-        """Check that partitions differ in more than blanks at the end: to the database of most metastores they are the same.
+        """Check that partitions differ in more than trailing blanks, which most metastore databases ignore.
 
-        :raises StageRejectedError: names two that do not, of which one is staged.
+        :raises StageRejectedError: names two partitions that do not, at least one of them staged.
         """
         known: dict[Values, Values] = {}
         for values in sorted(partitions):
@@ -285,9 +285,9 @@ class HiveStagedTable(StagedTable):
                 )
 
     def _alter(self, table: Table, expected: str | None) -> bool:
-        """Swap the table's definition; False when another change was first, or the metastore refused for the first time.
+        """Compare and swap the table definition; return False after a concurrent change, or on the first rejection.
 
-        :raises CommitRejectedError: when the metastore refuses again; in its words.
+        :raises CommitRejectedError: if the metastore rejects it again; contains its message.
         """
         try:
             self._metastore.alter_table(table, REVISION, expected)
@@ -299,9 +299,9 @@ class HiveStagedTable(StagedTable):
         return True
 
     def _looked_up(self, error: CatalogUnavailableError) -> Version | None:
-        """The version of a commit whose answer was lost, when it landed; ``None`` when it did not and no longer can.
+        """Return the version of a commit whose response was lost; ``None`` if it failed and can no longer succeed.
 
-        :raises CommitUnknownError: when the table cannot be asked, or not be fenced.
+        :raises CommitUnknownError: if the table cannot be read or fenced.
         """
         with suppress(CatalogUnavailableError, CommitRejectedError, CommitUnknownError):
             if self.outcome() is None:
@@ -310,9 +310,9 @@ class HiveStagedTable(StagedTable):
         raise unknown(self._path, error) from error
 
     def _forgotten(self, table: Table) -> Version | None:
-        """The version of this token, when only the files know it that the table leads to.
+        """Return the version of this token if only the table's files show it.
 
-        It is so old that the table has forgotten it, or another engine has written back older parameters.
+        The table no longer records the version because it is too old, or because another engine wrote back older parameters.
         """
         one = self._commits.find_mark(self._token)
         lost = undone(table) if one is not None else None

@@ -1,4 +1,4 @@
-"""Hive tables of Parquet or ORC files: what they hold and which versions they had. ``stage`` changes them."""
+"""Hive tables of Parquet or ORC files: their content and versions; ``stage`` changes them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,19 @@ from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import columns_of, file_uri, format_of, partition_keys_of
 from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, spark_ddl
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.schema import Column, TableLayout, spark_ddl
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import ConflictError, TableNotFoundError, UnsupportedError
-from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable, Undone
+from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable, RowCounts, TableContent, Undone
 from airflow_dynamic_tables.formats.commits import ATTEMPTS
-from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.data_files import first_rows
 from airflow_dynamic_tables.formats.fingerprints import SameRows
+from airflow_dynamic_tables.formats.hive import compaction as looking
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
-from airflow_dynamic_tables.formats.hive.compaction import looking
-from airflow_dynamic_tables.formats.hive.compaction.stage import CompactableStage
-from airflow_dynamic_tables.formats.hive.folders import Listing, list_folders, notes, state
-from airflow_dynamic_tables.formats.hive.orphans import delete_orphans
+from airflow_dynamic_tables.formats.hive.compaction import CompactableStage
+from airflow_dynamic_tables.formats.hive.folders import Listing, delete_orphans, list_folders, notes, state
 from airflow_dynamic_tables.formats.hive.undone import find_undone
 from airflow_dynamic_tables.formats.small_files import Limits, PartitionFiles
 
@@ -75,7 +73,7 @@ class HiveTable(LakeTable):
 
 
 class _LoadedHiveTable(LoadedTable):
-    """A table as the metastore had it. Its partitions are those of the moment when they are asked for: none has another."""
+    """A table as loaded from the metastore. Its partitions are read on first use, and then kept."""
 
     def __init__(self, metastore: Metastore, path: ObjectPath) -> None:
         self._metastore = metastore
@@ -96,10 +94,10 @@ class _LoadedHiveTable(LoadedTable):
         return self._versions
 
     def undone(self) -> list[Undone]:
-        """See :meth:`LoadedTable.undone`; of a table with partitions the versions that it remembers are looked at."""
+        """See :meth:`LoadedTable.undone`; for a partitioned table, the recorded versions are checked."""
         return self._undone
 
-    def read(self, spark_name: str | None = None) -> TableContent:  # noqa: ARG002 - its files can always be read
+    def read(self, spark_name: str | None = None) -> TableContent:  # noqa: ARG002 - always read from files
         seen = self._seen
         keys = partition_keys_of(seen.table)
         listing = self._listing
@@ -126,7 +124,7 @@ class _LoadedHiveTable(LoadedTable):
     def sample(self, rows: int, version: int | None = None) -> list[dict[str, Any]]:
         """See :meth:`LoadedTable.sample`; only the current version can be read.
 
-        :raises UnsupportedError: for another version.
+        :raises UnsupportedError: for any other version.
         """
         seen = self._seen
         if version is not None and version != seen.version.number:
@@ -152,9 +150,9 @@ class _LoadedHiveTable(LoadedTable):
 
     @cached_property
     def _seen(self) -> _Seen:
-        """The table, its version and its folders, all of the same moment.
+        """The table, its version and its folders, read consistently.
 
-        :raises TableNotFoundError: when there is no such table, or nothing in it yet.
+        :raises TableNotFoundError: if the table does not exist or has no version yet.
         """
         torn: list[str] = []
         again = self._table
@@ -175,7 +173,7 @@ class _LoadedHiveTable(LoadedTable):
                 break
             held = {values: one for values, one in partitions.items() if not tables.left_in(table, one.sd.location)}
             folders = {file_uri(one.sd.location).rstrip("/"): dict(zip(keys, spec, strict=True)) for spec, one in held.items()}
-            # What stays torn was moved by somebody else, who counted no rows.
+            # Others moved the partitions that still do not match, without counting rows.
             rows = tuple(None if one.sd.location in torn else one.parameters.get(tables.ROWS) for one in held.values())
             compacted = notes((dict(zip(keys, values, strict=True)), one) for values, one in held.items())
             return _Seen(table, version, _columns(table, version), folders, rows, compacted)
@@ -186,7 +184,7 @@ class _LoadedHiveTable(LoadedTable):
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One version of a table: its folders with the partition each is of, their rows if somebody counted them, their notes."""
+    """A version of a table: folders with their partitions, row counts if known, and records of compactions."""
 
     table: Table
     version: Version
@@ -197,7 +195,7 @@ class _Seen:
 
 
 def _version(table: Table, parts: Collection[Table | Partition]) -> Version | None:
-    """The version of what a table and its partitions lead to: the commit that is under way may have landed already."""
+    """Return the version that a table and its partitions show: the pending commit may have succeeded already."""
     versions = tables.versions(table)
     pending = tables.pending(table)
     if pending is not None and pending.version.number and any(tables.is_of(table, one, pending.version.token) for one in parts):
@@ -209,6 +207,6 @@ def _version(table: Table, parts: Collection[Table | Partition]) -> Version | No
 
 
 def _columns(table: Table, version: Version) -> tuple[Column, ...]:
-    """The columns of a version: those of a commit that landed just now do not show in the table yet."""
+    """Return the columns of a version: the table does not show those of a pending commit yet."""
     pending = tables.pending(table)
     return pending.columns if pending is not None and pending.version == version else columns_of(table)

@@ -1,7 +1,8 @@
-"""Versions of a Hive table that another engine undid: it wrote the table or partitions back as it had read them before a commit.
+"""Versions of a Hive table undone by other engines, which wrote back a table or partitions as read before a commit.
 
-The metastore compares nothing when other engines alter a table. A partition has the rows of the folder that it leads to, and the
-name of that folder says which version wrote them. If a later version replaced the partition, it was put back.
+The metastore does no compare-and-swap when other engines alter a table. A partition has the rows of the folder that it refers to,
+and the name of that folder identifies the version that wrote them. If a later version replaced the partition, it was written
+back.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from airflow_dynamic_tables.clients.files import list_files, plain_path
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import partition_keys_of
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.data_files import partition_of
-from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, PartitionSet
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.partitions import NULL_PARTITION, PartitionSet
+from airflow_dynamic_tables.core.schema import partition_of
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.formats.base import Undone
 from airflow_dynamic_tables.formats.commits import ATTEMPTS, TOKEN
 from airflow_dynamic_tables.formats.hive import parameters as tables
@@ -28,13 +29,13 @@ from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
 from airflow_dynamic_tables.formats.hive.records import replaced_by, undone
 
 _NAMED = 10
-"""Partitions that a message names."""
+"""Most partitions named in a message."""
 
 
 def find_undone(metastore: Metastore, path: ObjectPath, table: Table | None) -> list[Undone] | None:
-    """See :meth:`~airflow_dynamic_tables.formats.base.LoadedTable.undone`; ``None`` while commits change the table all the time.
+    """See :meth:`~airflow_dynamic_tables.formats.base.LoadedTable.undone`; ``None`` if commits keep changing the table.
 
-    :param table: as it was loaded; it is loaded again only where something looks undone.
+    :param table: the loaded table; it is loaded again only if something seems undone.
     """
     for attempt in range(ATTEMPTS):
         if attempt:
@@ -52,10 +53,10 @@ def find_undone(metastore: Metastore, path: ObjectPath, table: Table | None) -> 
 
 
 def find_dropped(table: Table, partitions: Collection[Values], files: Iterable[str]) -> Iterator[tuple[Version, PartitionSet]]:
-    """The partitions that versions filled, no later version replaced, and the table does not have any more, oldest version first.
+    """Yield the partitions that a version filled, no later version replaced, and the table lost; oldest version first.
 
-    :param table: as it was read after its ``partitions``.
-    :param files: the paths of all files of the stages of the table.
+    :param table: the table, read after its ``partitions``.
+    :param files: the paths of all files of the table's stages.
     """
     keys = partition_keys_of(table)
     stages = f"{plain_path(tables.root(table))}/{tables.VERSIONS}/"
@@ -75,7 +76,7 @@ def find_dropped(table: Table, partitions: Collection[Values], files: Iterable[s
 def _undone_table(table: Table) -> list[Undone]:
     lost = undone(table)
     if lost is None or tables.is_of(table, table, lost.token):
-        return []  # its rows are there
+        return []  # the table has its rows
     how = f"which wrote the table back as it had read it before ({tables.last_change(table)}); its rows are kept"
     return [Undone(lost, how)]
 
@@ -101,7 +102,7 @@ def _history(table: Table, versions: Iterable[Version], filled: dict[str, frozen
 
 
 def named(partitions: PartitionSet) -> str:
-    """The first partitions of a set, and how many more there are."""
+    """Return the first partitions of a set, and the number of others."""
     first = str(PartitionSet.of(islice(partitions, _NAMED)))
     return f"{first} and {len(partitions) - _NAMED} more" if len(partitions) > _NAMED else first
 
@@ -112,7 +113,7 @@ def _how(partitions: PartitionSet) -> str:
 
 @dataclass(slots=True)
 class _History:
-    """The versions that a table remembers, newest first, and the partitions that each of them replaced and filled."""
+    """The recorded versions of a table, newest first, and the partitions that each replaced and filled."""
 
     table: Table
     keys: Sequence[str]
@@ -120,11 +121,11 @@ class _History:
     _filled: dict[str, frozenset[Values]]
 
     def specs(self, partitions: Iterable[Values]) -> PartitionSet:
-        """Partitions by their keys."""
+        """Return partitions as specs by key."""
         return PartitionSet.of(self._spec(values) for values in partitions)
 
     def named(self) -> list[Values] | None:
-        """The partitions that the versions replaced; ``None`` when one of them replaced more than it names."""
+        """Return the partitions that the versions replaced; ``None`` if a version does not list all of its partitions."""
         names: dict[Values, None] = {}
         for version in self.versions:
             if version.partitions is None or any(len(spec) != len(self.keys) for spec in version.partitions):
@@ -133,11 +134,11 @@ class _History:
         return list(names)
 
     def last_of(self, values: Values) -> Version | None:
-        """The last version that replaced a partition."""
+        """Return the last version that replaced a partition."""
         return next((version for version in self.versions if self._has_replaced(version, values)), None)
 
     def is_put_back(self, version: Version, values: Values, one: Partition) -> bool:
-        """Whether a partition has other rows than the last version that replaced it gave it, and no later commit did that."""
+        """Return whether a partition lost the rows of the last version that replaced it, other than by a later commit."""
         if tables.is_of(self.table, one, version.token):
             return False
         writer = tables.writer_of(self.table, one)
@@ -145,12 +146,12 @@ class _History:
         if pending is not None and writer == pending.version.token:
             return False
         if writer is None or tables.left_in(self.table, one.sd.location) is not None:
-            return self._fills(version, values)  # otherwise others added it, or a commit that failed did
+            return self._fills(version, values)  # otherwise others or a failed commit added it
         is_later = (one.parameters or {}).get(TOKEN) == writer and tables.number_of(one) > version.number
         return writer != version.token and not is_later and not self._is_compacted(version, writer)
 
     def _is_compacted(self, version: Version, token: str) -> bool:
-        """Whether that token is of a compaction of the version; only asked where the note of it is gone."""
+        """Return whether a token is of a compaction of the version; only used if the record of the compaction is lost."""
         root = tables.root(self.table)
         stage = tables.stage_of(root, version.token)
         return any(tables.is_below(location, stage) for location in replaced_by(tables.stage_of(root, token)))
@@ -161,7 +162,7 @@ class _History:
         return version.partitions.covers(self._spec(values))
 
     def _fills(self, version: Version, values: Values) -> bool:
-        """Whether a version wrote rows of a partition."""
+        """Return whether a version wrote rows of a partition."""
         if version.token not in self._filled:
             self._filled[version.token] = self._listed(version)
         return values in self._filled[version.token]

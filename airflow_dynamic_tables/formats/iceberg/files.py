@@ -1,39 +1,106 @@
-"""Data files on their way into an Iceberg table: swapped in one snapshot."""
+"""Snapshot producers of commits; snapshots always get increasing timestamps, independently of the clock.
+
+Other engines reject a table whose snapshots or metadata files are not in chronological order.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from functools import cached_property
 from itertools import compress
 from operator import not_
+from typing import Generic
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import TableProperties, Transaction
+from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Summary
-from pyiceberg.table.update.snapshot import _ManifestMergeManager
+from pyiceberg.table.update import AddSnapshotUpdate, U, UpdatesAndRequirements, _apply_table_update, _TableMetadataUpdateContext
+from pyiceberg.table.update.snapshot import _FastAppendFiles, _ManifestMergeManager, _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_int
 
-from airflow_dynamic_tables.clients.iceberg.content import is_split, partition
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.clients.iceberg.replacing import Replacement, forgotten
+from airflow_dynamic_tables.clients.iceberg.revisions import is_split, next_ms, partition
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.exceptions import StageRejectedError
-from airflow_dynamic_tables.formats.iceberg.producing import InOrder
+from airflow_dynamic_tables.formats.commits import FENCE
+
+log = logging.getLogger(__name__)
+
+
+class Changes(Transaction):
+    """A transaction that updates its metadata incrementally; PyIceberg's copies all metadata on each access.
+
+    It disables PyIceberg's retry for the given table, because a retry would publish on top of a fence.
+    """
+
+    def __init__(self, table: Table) -> None:
+        properties = {**table.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+        table.metadata = table.metadata.model_copy(update={"properties": properties})
+        super().__init__(table)
+        self._seen = 0
+        self._changed = table.metadata
+        self._context = _TableMetadataUpdateContext()
+
+    def replace(self, replaced: Replacement) -> None:
+        """Replace the columns and partition keys of the table."""
+        self._apply(replaced.updates, replaced.requirements)
+
+    def forget_keys(self) -> None:
+        """Remove partition specs of dropped columns, and with them all snapshots but the current one."""
+        if updates := forgotten(self.table_metadata):
+            log.warning("All earlier versions are forgotten with a column that they are partitioned by.")
+            self._apply(updates)
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The metadata including all changes so far."""
+        for update in self._updates[self._seen :]:
+            self._changed = _apply_table_update(update, self._changed, self._context)
+        self._seen = len(self._updates)
+        return self._changed
+
+
+class InOrder(_SnapshotProducer[U], Generic[U]):
+    """A snapshot with a later timestamp than all previous ones."""
+
+    @cached_property
+    def timestamp_ms(self) -> int:
+        """The commit time in milliseconds."""
+        return next_ms(self._transaction._table.metadata)
+
+    def _commit(self) -> UpdatesAndRequirements:
+        updates, requirements = super()._commit()
+        dated = tuple(self._dated(update) if isinstance(update, AddSnapshotUpdate) else update for update in updates)
+        return dated, requirements
+
+    def _dated(self, update: AddSnapshotUpdate) -> AddSnapshotUpdate:
+        return AddSnapshotUpdate(snapshot=update.snapshot.model_copy(update={"timestamp_ms": self.timestamp_ms}))
+
+
+class FenceOff(InOrder["FenceOff"], _FastAppendFiles):
+    """An empty snapshot that makes a concurrent commit fail its compare-and-swap."""
+
+    def __init__(self, transaction: Transaction, io: FileIO, token: str) -> None:
+        super().__init__(Operation.APPEND, transaction, io, snapshot_properties={FENCE: token})
 
 
 class ReplaceFiles(InOrder["ReplaceFiles"]):
-    """One snapshot that takes out the files of the planned partitions and puts in the appended ones.
+    """A snapshot that removes the files of the planned partitions and adds the appended files.
 
-    PyIceberg's own overwrite reads every manifest three times and never lets go of one, so that each commit of a table would
-    take longer than the one before. Here each is read once, those that list no file any more are left out, and small ones are
-    merged. When nothing is planned to go, files are only added, and no manifest is read.
+    PyIceberg's overwrite reads every manifest three times and never drops any, so each commit of a table would take longer than
+    the previous one. Here each manifest is read once, manifests without live files are dropped, and small ones are merged. If no
+    partitions are planned, files are only added and no manifest is read.
     """
 
     least_to_merge: int | None = None
-    """How many small manifests become one; ``None`` for what the table says."""
+    """Number of small manifests to merge into one; ``None`` for the table property."""
 
     def __init__(self, transaction: Transaction, io: FileIO, planned: PartitionSet, summary: dict[str, str]) -> None:
         only_adds = planned.is_empty or transaction.table_metadata.current_snapshot() is None
@@ -51,7 +118,7 @@ class ReplaceFiles(InOrder["ReplaceFiles"]):
         metadata = self._transaction.table_metadata
         snapshot = metadata.current_snapshot()
         manifests = [manifest for manifest in snapshot.manifests(self._io) if _is_live(manifest)] if snapshot else []
-        if self._planned.is_whole:  # what deletes rows of files that go has nothing to delete any more
+        if self._planned.is_whole:  # delete files have no effect once all data files are removed
             manifests = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
         if self._planned.is_empty:
             self._kept = manifests
@@ -73,9 +140,9 @@ class ReplaceFiles(InOrder["ReplaceFiles"]):
         self._deleted_data_files = {entry.data_file for entry in self._removed}
 
     def _check_whole(self, entries: list[ManifestEntry], spec: PartitionSpec, schema: Schema) -> None:
-        """Check that no file of an older spec holds rows of planned partitions beside others.
+        """Check that no file of an older partition spec mixes rows of planned and other partitions.
 
-        :raises StageRejectedError: names one.
+        :raises StageRejectedError: names a file that does.
         """
         for file in (entry.data_file for entry in entries):
             if is_split(file, spec, schema, self._planned):
@@ -86,11 +153,11 @@ class ReplaceFiles(InOrder["ReplaceFiles"]):
                 )
 
     def _entries(self, manifest: ManifestFile) -> list[ManifestEntry]:
-        # Delete files stay: they are older than the appended files, and so mean nothing to them.
+        # Delete files remain: they are older than the appended files, and do not apply to them.
         return self.fetch_manifest_entry(manifest) if manifest.content == ManifestContent.DATA else []
 
     def _build_delete_files_partition_predicate(self) -> None:
-        """Nothing is to be looked for: the entries are known."""
+        """Do nothing, because the removed entries are already known."""
 
     def _deleted_entries(self) -> list[ManifestEntry]:
         return [
@@ -139,13 +206,13 @@ _TOTALS = {
     "total-records": "deleted-records",
     "total-files-size": "removed-files-size",
 }
-"""What the summary of a snapshot says of all its files, and how the next one says that they are gone."""
+"""Totals in the summary of a snapshot, and the keys by which the next snapshot records their removal."""
 
 
 class AllFiles(InOrder["AllFiles"]):
-    """One snapshot that holds the appended files and nothing else, whatever columns and partition keys the table had before.
+    """A snapshot of only the appended files, regardless of the table's previous columns and partition keys.
 
-    It lists no file as deleted, as those of Iceberg's ``REPLACE TABLE`` do not: their partitions are none of the new keys.
+    It lists no files as deleted, like Iceberg's ``REPLACE TABLE``, because their partitions do not match the new keys.
     """
 
     def __init__(self, transaction: Transaction, io: FileIO, summary: dict[str, str]) -> None:
@@ -162,7 +229,7 @@ class AllFiles(InOrder["AllFiles"]):
 
 
 def _gone(metadata: TableMetadata, totals: Mapping[str, str]) -> dict[str, str]:
-    """What the summary of a snapshot says is gone, when nothing is left of some totals of the one before."""
+    """Return the summary entries that record the removal of everything counted by the given totals."""
     before = metadata.current_snapshot()
     told = before.summary.additional_properties if before is not None and before.summary is not None else {}
     return {gone: told[total] for total, gone in totals.items() if told.get(total, "0") != "0"}

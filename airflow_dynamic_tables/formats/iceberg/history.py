@@ -1,4 +1,4 @@
-"""Earlier versions of an Iceberg table, restored and forgotten; and how far of a stream the table is by what was done since."""
+"""Restoring and expiring versions of an Iceberg table, and its position in a stream."""
 
 from __future__ import annotations
 
@@ -18,29 +18,28 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.typedef import EMPTY_DICT
 
 from airflow_dynamic_tables.clients.iceberg.revisions import dated
-from airflow_dynamic_tables.clients.iceberg.types import columns_of
+from airflow_dynamic_tables.clients.iceberg.schemas import columns_of
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE, Retention
-from airflow_dynamic_tables.core.tables.schema import evolve
-from airflow_dynamic_tables.core.tables.versions import StreamPosition
+from airflow_dynamic_tables.core.schema import evolve
+from airflow_dynamic_tables.core.versions import SHORTEST_AGE, Retention, StreamPosition
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError, SchemaEvolutionError
 from airflow_dynamic_tables.formats.commits import FENCE, TOKEN
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.iceberg.producing import Changes, InOrder
+from airflow_dynamic_tables.formats.iceberg.files import Changes, InOrder
 
 _ATTEMPTS = 5
 
 _STREAM = "dynamic-tables.stream"
-"""Property of a table with how far it is of a stream, and the snapshot that this is true of."""
+"""Table property with the position in a stream, and the snapshot that it belongs to."""
 
 
 class RestoreFiles(InOrder["RestoreFiles"]):
-    """One snapshot that refers to the manifests of an earlier one, so that no file is written but their list.
+    """A snapshot that refers to the manifests of an earlier one; the only file written is the manifest list.
 
-    :raises SchemaEvolutionError: when the columns of that snapshot are not the first ones of the table, or it was partitioned
-        by other keys.
+    :raises SchemaEvolutionError: if the columns of that snapshot are not the first columns of the table, or its partition keys
+        differ.
     """
 
     def __init__(self, transaction: Transaction, io: FileIO, snapshot_id: int, summary: dict[str, str]) -> None:
@@ -65,10 +64,10 @@ class RestoreFiles(InOrder["RestoreFiles"]):
 
 
 def due(table: Table, retention: Retention, now: datetime, pinned: Collection[str]) -> list[int]:
-    """Snapshots that are to be forgotten; the newest version never is.
+    """Return the snapshots to expire; the newest version never expires.
 
-    What others wrote is no version: it stays while it is newer than a version that is kept whole, except branches and tags,
-    which always stay. Of a table without versions nothing is forgotten.
+    Snapshots by others are not versions: they are kept while they are newer than the oldest version of the kept range. Branches
+    and tags are always kept. A table without versions keeps all snapshots.
     """
     lineage = list(tables.lineage(table))
     last = 0
@@ -109,7 +108,7 @@ def _time(snapshot: Snapshot) -> datetime:
 
 
 class _Expiry(ExpireSnapshots):
-    """PyIceberg's, which would land on whatever the table has become meanwhile; this one only on what was looked at."""
+    """Snapshot expiry that is only committed if the current snapshot is unchanged; PyIceberg's has no such requirement."""
 
     def _commit(self) -> UpdatesAndRequirements:
         updates, _ = super()._commit()
@@ -119,10 +118,10 @@ class _Expiry(ExpireSnapshots):
 
 
 def expire(store: IcebergStore, path: ObjectPath, choose: Callable[[Table], Sequence[int]]) -> int:
-    """Forget the chosen snapshots; nobody's commit is in the way of it for long, nor it in the way of any.
+    """Expire the chosen snapshots; retries after concurrent commits.
 
-    :return: how many are gone.
-    :raises ConflictError: when the table does not come to rest.
+    :return: the number of expired snapshots.
+    :raises ConflictError: if concurrent commits prevent it repeatedly.
     """
     for _ in range(_ATTEMPTS):
         table = tables.load(store, path)
@@ -135,7 +134,7 @@ def expire(store: IcebergStore, path: ObjectPath, choose: Callable[[Table], Sequ
                 _Expiry(changes).by_ids(chosen).commit()
                 changes.commit_transaction()
         except (CommitFailedException, ValueError):
-            continue  # somebody committed, or forgot the same ones
+            continue  # concurrent commit, or concurrent expiry of the same snapshots
         except OSError as error:
             raise CatalogUnavailableError(f"Cannot forget versions of {path} in catalog {store.catalog}: {error}") from error
         return len(chosen)
@@ -143,7 +142,7 @@ def expire(store: IcebergStore, path: ObjectPath, choose: Callable[[Table], Sequ
 
 
 def position(table: Table | None) -> StreamPosition | None:
-    """How far a table is of the stream that its rows are of; ``None`` when they are of none, or somebody changed them since."""
+    """Return the table's position in a stream; ``None`` if its rows are of no stream, or were changed by others."""
     if table is None or (text := table.properties.get(_STREAM)) is None:
         return None
     try:
@@ -151,24 +150,24 @@ def position(table: Table | None) -> StreamPosition | None:
         made = recorded.pop("snapshot")
         then = StreamPosition(**recorded)
     except (ValueError, TypeError, AttributeError, KeyError):
-        return None  # anybody may write properties
+        return None  # properties may be written by anyone
     snapshot = table.current_snapshot()
     while snapshot is not None and str(snapshot.snapshot_id) != made:
         if not keeps_rows(snapshot):
             return None
-        # Not along the lineage: of a snapshot that was forgotten nobody knows what it did.
+        # Follow parents, not the lineage: the effect of an expired snapshot is unknown.
         snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
     return then if snapshot is not None else None
 
 
 def keeps_rows(snapshot: Snapshot) -> bool:
-    """Whether a snapshot has the rows of the one before: it rewrote files, or keeps a commit from landing."""
+    """Return whether a snapshot leaves the rows unchanged: it rewrote files, or is a fence."""
     is_rewritten = snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE
     return is_rewritten or FENCE in tables.told(snapshot)
 
 
 def remember_position(transaction: Transaction, position: StreamPosition | None, snapshot_id: int) -> None:
-    """Write into the properties of the table how far of a stream it is with the snapshot that a transaction makes."""
+    """Write the stream position as of the transaction's snapshot into the table properties."""
     if position is not None:
         transaction.set_properties({_STREAM: json.dumps({**asdict(position), "snapshot": str(snapshot_id)}, sort_keys=True)})
     elif _STREAM in transaction.table_metadata.properties:

@@ -1,4 +1,4 @@
-"""Files of an Iceberg table that nothing refers to any more are deleted; those of other tables in its folder are not."""
+"""Deletion of orphan files of an Iceberg table; files of other tables in its folder are kept."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from airflow_dynamic_tables.clients.deleting import Deleted, delete_entries
 from airflow_dynamic_tables.clients.files import Entry, list_entries, plain_path
-from airflow_dynamic_tables.clients.iceberg.placing import warehouse
+from airflow_dynamic_tables.clients.iceberg.catalog import warehouse
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
+from airflow_dynamic_tables.formats.exclusive_location import check_own_folder
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.own_folder import check_own_folder
 
 _METADATA = (".avro", ".metadata.json", ".puffin", ".stats")
-"""Endings of what Iceberg itself writes beside the data; other files there are not ours to judge."""
+"""Suffixes of metadata files that Iceberg writes; other files in the metadata folder are kept."""
 
 LONGEST_COMMIT = timedelta(days=1)
-"""How long a commit under way may take from its first metadata file to the swap."""
+"""Longest supported time between a commit's first metadata file and its swap."""
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +37,12 @@ log = logging.getLogger(__name__)
 def delete_orphans(store: IcebergStore, path: ObjectPath, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
     """See :meth:`~airflow_dynamic_tables.formats.base.LakeTable.delete_orphans`.
 
-    The order is what makes it safe beside refreshes: a file that was there when the files were listed is either of a stage
-    that is unfinished now, or of one whose commit landed before and so is referred to now, or nobody's. It is asked again what
-    is held once the table was read: a restoration that nobody knew of before has read the table after that, or says so now.
+    The order of the steps makes this safe with concurrent refreshes: a file that existed at listing time belongs to a stage that
+    is unfinished now, or to a commit that completed before and is referenced now, or it is an orphan. The held stages are read
+    again after the table, because a restore that started in between has either read the table later, or is held now.
 
-    A commit under way has written metadata that nothing refers to yet. While a stage is unfinished, metadata goes only when the
-    newest file is a day younger, whatever the clock here says.
+    A running commit has written metadata that is not referenced yet. While a stage is unfinished, metadata files are deleted only
+    if they are a day older than the newest file, independently of the local clock.
     """
     table = tables.load(store, path)
     if table is None:
@@ -69,17 +69,17 @@ def delete_orphans(store: IcebergStore, path: ObjectPath, before: datetime, held
 
 
 def _other_folders(store: IcebergStore, table: Table) -> list[str]:
-    """Folders in that of a table that are of other tables."""
+    """Return folders of other tables inside the folder of a table."""
     own = f"{table.location().rstrip('/')}/metadata"
     folders = (uri.rpartition("/")[0] for uri in store.metadata_in(f"{plain_path(table.location())}/"))
     return [folder for folder in folders if folder != own]
 
 
 def _old(entries: Sequence[Entry], root: str, before: datetime, unfinished: Collection[str], newest: datetime) -> Iterator[Entry]:
-    """Those of a table's own files that are old enough to go.
+    """Yield the files of the table that are old enough to delete.
 
-    :param unfinished: folders of stages whose commits may be under way.
-    :param newest: when the newest file was written, by the clock of the storage.
+    :param unfinished: folders of stages whose commits may be running.
+    :param newest: modification time of the newest file, by the storage clock.
     """
     folders = tuple(f"{plain_path(folder)}/" for folder in unfinished)
     metadata_before = min(before, newest - LONGEST_COMMIT) if unfinished else before
@@ -91,12 +91,12 @@ def _old(entries: Sequence[Entry], root: str, before: datetime, unfinished: Coll
 
 
 def _newest(entries: Sequence[Entry]) -> datetime:
-    """When the newest file was written, by the clock of the storage."""
+    """Return the modification time of the newest file, by the storage clock."""
     return max((entry.changed_at for entry in entries if entry.changed_at is not None), default=datetime.max.replace(tzinfo=UTC))
 
 
 def _other_table(table: Table, entries: Sequence[Entry], used: Collection[str]) -> str | None:
-    """Metadata of another table in the folder of this one: the first release placed tables by their names alone."""
+    """Return a metadata file of another table in this folder; the first release placed tables by name alone."""
     location = table.location().rstrip("/")
     root = plain_path(location)
     for entry in entries:
@@ -107,9 +107,9 @@ def _other_table(table: Table, entries: Sequence[Entry], used: Collection[str]) 
             with as_os_errors():
                 other = FromInputFile.table_metadata(table.io.new_input(uri))
         except FileNotFoundError:
-            continue  # a commit took it away just now
+            continue  # deleted by a concurrent commit
         except (ValueError, ValidationError):
-            continue  # nobody finished writing it, so no table has it
+            continue  # incomplete file, not used by any table
         except OSError as error:
             raise CatalogUnavailableError(f"Cannot read {uri}: {error}") from error
         if other.table_uuid != table.metadata.table_uuid:
@@ -124,9 +124,9 @@ def _is_ours(entry: Entry, root: str) -> bool:
 
 
 def _references(table: Table) -> set[str]:
-    """Every file that the table's metadata leads to.
+    """Return all files referenced by the table's metadata.
 
-    :raises CatalogUnavailableError: when a part of the metadata cannot be read.
+    :raises CatalogUnavailableError: if a part of the metadata cannot be read.
     """
     metadata = table.metadata
     used = {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
@@ -139,7 +139,7 @@ def _references(table: Table) -> set[str]:
 
 @as_os_errors()
 def _files_of(snapshots: Sequence[Snapshot], io: FileIO) -> set[str]:
-    """Manifest lists, manifests and data files."""
+    """Return all manifest lists, manifests and data files."""
     manifests: dict[str, ManifestFile] = {}
     for snapshot in snapshots:
         manifests |= {manifest.manifest_path: manifest for manifest in snapshot.manifests(io)}

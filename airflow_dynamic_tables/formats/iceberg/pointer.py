@@ -1,8 +1,8 @@
-"""The pointer of an Iceberg table: made for a table that is new, swapped by a commit, and what every error says of the outcome.
+"""The metadata pointer of an Iceberg table: its creation, its swap by a commit, and the outcome implied by each error.
 
-A new table is empty, before anything is staged, and in a folder that no other one ever has. A commit only changes a table that
-is there. So the first one can be fenced off like any other, and a table that was renamed and the new one of its old name share no
-folder.
+A new table is created empty before anything is staged, in a folder that no other table ever uses. A commit only changes an
+existing table. Therefore the first commit can be fenced like any other, and a renamed table never shares its folder with a new
+table of the old name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 
 from airflow_dynamic_tables.clients.deleting import delete_folder
-from airflow_dynamic_tables.clients.iceberg.placing import LATEST_VERSION, NEW_TABLE, new_location
+from airflow_dynamic_tables.clients.iceberg.catalog import LATEST_VERSION, NEW_TABLE, new_location
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -32,20 +32,20 @@ from airflow_dynamic_tables.formats.commits import unknown, until_done
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 
 _REFUSED = (AuthorizationExpiredError, BadRequestError, ForbiddenError, UnauthorizedError)
-"""What a server says that has looked at a commit and did not make it."""
+"""Server errors that mean that the commit was not made."""
 
 _NOT_WRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 def is_writable(table: Table) -> bool:
-    """Whether PyIceberg can write into a table, and not only read it."""
+    """Return whether PyIceberg can write to the table, not only read it."""
     return table.format_version <= LATEST_VERSION
 
 
 def check_writable(table: Table, path: ObjectPath) -> None:
-    """Check that PyIceberg can write into a table.
+    """Check that PyIceberg can write to the table.
 
-    :raises CommitRejectedError: when it can only read it.
+    :raises CommitRejectedError: if it can only read it.
     """
     if not is_writable(table):
         raise CommitRejectedError(
@@ -56,12 +56,12 @@ def check_writable(table: Table, path: ObjectPath) -> None:
 
 
 def swap(transaction: Transaction, path: ObjectPath) -> Table | None:
-    """Publish a transaction; ``None`` when somebody else was first.
+    """Publish a transaction; return ``None`` after a concurrent commit.
 
-    :return: the table as it is now, of which nobody has to be asked any more.
+    :return: the table after the commit.
 
-    :raises CommitRejectedError: when the new metadata could not be written, which comes before the swap.
-    :raises CommitUnknownError: when the answer was lost.
+    :raises CommitRejectedError: if the new metadata could not be written, which precedes the swap.
+    :raises CommitUnknownError: if the response was lost.
     """
     try:
         return transaction.commit_transaction()
@@ -77,9 +77,9 @@ def swap(transaction: Transaction, path: ObjectPath) -> Table | None:
 
 @contextmanager
 def preparing(path: ObjectPath) -> Iterator[None]:
-    """Around everything that is read and written before the swap.
+    """Translate errors of the reads and writes that precede the swap.
 
-    :raises CommitRejectedError: when that fails.
+    :raises CommitRejectedError: if one fails.
     """
     try:
         with as_os_errors():
@@ -94,10 +94,10 @@ def _untouched(path: ObjectPath, error: OSError) -> CommitRejectedError:
 
 
 def load_or_make(store: IcebergStore, path: ObjectPath) -> Table:
-    """The table of the catalog; when there is none, an empty one is made, without columns and without a version.
+    """Load the table, or create an empty one without columns and versions.
 
-    :raises CatalogUnavailableError: when the catalog's database or the table's metadata cannot be reached.
-    :raises CommitRejectedError: when its metadata cannot be written.
+    :raises CatalogUnavailableError: if the catalog's database or the table's metadata cannot be reached.
+    :raises CommitRejectedError: if its metadata cannot be written.
     """
 
     def attempt() -> Table | None:
@@ -111,7 +111,7 @@ def load_or_make(store: IcebergStore, path: ObjectPath) -> Table:
 
 
 def _make(store: IcebergStore, path: ObjectPath) -> None:
-    """Make the table, unless somebody else does at the same moment."""
+    """Create the table, unless a concurrent process does."""
     with suppress(AlreadyExistsError), store.errors():
         store.tables.create_namespace_if_not_exists((path.database,))
     location: str | None = None
@@ -122,12 +122,12 @@ def _make(store: IcebergStore, path: ObjectPath) -> None:
     except (TableAlreadyExistsError, AlreadyExistsError):
         _forget(location)
     except CommitRejectedError:
-        with suppress(OSError):  # the disk that was full
+        with suppress(OSError):  # the disk may be full
             _forget(location)
         raise
 
 
 def _forget(location: str | None) -> None:
-    """Delete the folder of a table that was not made; what a server chose is its own affair."""
+    """Delete the folder of a table that was not created; a folder chosen by the server is left to the server."""
     if location is not None:
         delete_folder(location.rpartition("/")[0], location)

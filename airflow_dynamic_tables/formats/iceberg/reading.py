@@ -1,4 +1,4 @@
-"""Rows of an Iceberg table: the first ones, for whoever looks at it, and those that came, for streams."""
+"""Reading the content of an Iceberg table at a version, and the files added since another one."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from airflow_dynamic_tables.clients.files import open_file
 from airflow_dynamic_tables.clients.stores import IcebergStore
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, UnsupportedError
 from airflow_dynamic_tables.formats.data_files import plain_rows, read_rows
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.iceberg.deletions.positions import delete_files, reading_deletes, why_unknown
 from airflow_dynamic_tables.formats.iceberg.history import keeps_rows
-from airflow_dynamic_tables.formats.news import News, why_another
+from airflow_dynamic_tables.formats.iceberg.row_deletions import delete_files, reading_deletes, why_unknown
+from airflow_dynamic_tables.formats.incremental_scan import Increment, why_another
 
 
 def first_rows(table: Table, snapshot_id: int | None, rows: int) -> list[dict[str, Any]]:
-    """The first rows of a version, ``None`` for the current one.
+    """Return the first rows of a version; ``None`` is the current one.
 
-    :raises UnsupportedError: when PyIceberg does not know which rows others have deleted.
+    :raises UnsupportedError: if PyIceberg cannot determine which rows are deleted.
     """
     snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     if why := why_unknown(delete_files(table, snapshot)):
@@ -44,7 +44,7 @@ def first_rows(table: Table, snapshot_id: int | None, rows: int) -> list[dict[st
 
 
 def _rows_of(scan: DataScan, tasks: Sequence[FileScanTask], most: int) -> list[dict[str, Any]]:
-    """The first rows, file by file: of all at once PyIceberg takes what deletes rows of one for what deletes those of another."""
+    """Return the first rows, reading each file separately because PyIceberg mixes up the deletes of several files."""
     rows: list[dict[str, Any]] = []
     for task in tasks:
         reader = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter, limit=most - len(rows))
@@ -56,7 +56,7 @@ def _rows_of(scan: DataScan, tasks: Sequence[FileScanTask], most: int) -> list[d
 
 
 def _loses_nulls(kind: IcebergType) -> bool:
-    """Whether PyIceberg reads a null of that type as empty: a list, or the values of a map, of structs (its issue 3833)."""
+    """Return whether PyIceberg reads nulls of a type as empty: lists, or map values, of structs (PyIceberg issue 3833)."""
     if isinstance(kind, StructType):
         return any(_loses_nulls(field.field_type) for field in kind.fields)
     if isinstance(kind, ListType):
@@ -65,7 +65,7 @@ def _loses_nulls(kind: IcebergType) -> bool:
 
 
 def _says_it_all(task: FileScanTask, schema: Schema) -> bool:
-    """Whether the rows of a file can be read without Iceberg: nobody deleted any, and its columns are the table's first."""
+    """Return whether a file can be read without Iceberg: no rows are deleted, and its columns are the table's first."""
     if task.delete_files or task.file.file_format is not FileFormat.PARQUET:
         return False
     with open_file(task.file.file_path) as stream:
@@ -73,37 +73,8 @@ def _says_it_all(task: FileScanTask, schema: Schema) -> bool:
     return bool(names == [field.name for field in schema.fields][: len(names)])
 
 
-def news(source: Source, store: IcebergStore, view: str, since: SourceState | None) -> News:
-    """What was added to a table, see :func:`~airflow_dynamic_tables.formats.registry.news`.
-
-    Files that were rewritten with the same rows are nothing new; the rows are read from where they were added.
-
-    :raises TableNotFoundError: when it does not exist or has no version yet.
-    :raises UnsupportedError: when its files alone do not say what its rows are.
-    """
-    path = source.identifier.path
-    table = tables.filled(tables.load(store, path), path, store.catalog)
-    content = tables.content(table, path)
-    if content.parts:
-        raise UnsupportedError(f"Another engine deleted rows of {path} beside its files; a stream reads none but whole files.")
-    state = tables.state(table)
-    files: Sequence[str] = content.files
-    if since is not None:
-        if why := why_another(since, state):
-            return News(ended=why)
-        if since.version == state.version:
-            return News()
-        added = _added_since(table, since.version)
-        if isinstance(added, str):
-            return News(ended=added)
-        if not added:
-            return News()
-        files = added
-    return News(replace(content, files=tuple(files), state=state).bound(source.identifier, view))
-
-
 def _added_since(table: Table, since: str) -> list[str] | str:
-    """The files that were added after a snapshot, or why that is not all that was done."""
+    """Return the files added after a snapshot, or why there were other changes as well."""
     files: list[str] = []
     snapshot = table.current_snapshot()
     while snapshot is not None and str(snapshot.snapshot_id) != since:
@@ -117,7 +88,7 @@ def _added_since(table: Table, since: str) -> list[str] | str:
         parent = snapshot.parent_snapshot_id
         if parent is not None and str(parent) == since:
             return files
-        # PyIceberg makes a snapshot an orphan whose parent is forgotten.
+        # PyIceberg removes the parent id of a snapshot whose parent expired.
         snapshot = table.snapshot_by_id(parent) if parent is not None else None
     if snapshot is None:
         return (
@@ -138,3 +109,32 @@ def _added_by(table: Table, snapshot: Snapshot) -> list[str]:
     if told != len(added):
         raise CatalogUnavailableError(f"Snapshot {snapshot.snapshot_id} tells of {told} new files, and {len(added)} were found.")
     return added
+
+
+def added_since(source: Source, store: IcebergStore, view: str, since: SourceState | None) -> Increment:
+    """Return the rows added to a table, see :func:`~airflow_dynamic_tables.formats.registry.added_since`.
+
+    Rewritten files with the same rows are ignored; the rows are read from the files that added them.
+
+    :raises TableNotFoundError: if it does not exist or has no version yet.
+    :raises UnsupportedError: if its rows cannot be read from its files alone.
+    """
+    path = source.identifier.path
+    table = tables.filled(tables.load(store, path), path, store.catalog)
+    content = tables.content(table, path)
+    if content.parts:
+        raise UnsupportedError(f"Another engine deleted rows of {path} beside its files; a stream reads none but whole files.")
+    state = tables.state(table)
+    files: Sequence[str] = content.files
+    if since is not None:
+        if why := why_another(since, state):
+            return Increment(ended=why)
+        if since.version == state.version:
+            return Increment()
+        added = _added_since(table, since.version)
+        if isinstance(added, str):
+            return Increment(ended=added)
+        if not added:
+            return Increment()
+        files = added
+    return Increment(replace(content, files=tuple(files), state=state).bound(source.identifier, view))

@@ -1,4 +1,4 @@
-"""Looking at Iceberg tables: their versions, their files, their partitions."""
+"""Reading Iceberg tables: versions, files and partitions."""
 
 from __future__ import annotations
 
@@ -17,46 +17,45 @@ from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
 
 from airflow_dynamic_tables.clients.files import read_text
-from airflow_dynamic_tables.clients.iceberg.catalog import LeanCatalog
-from airflow_dynamic_tables.clients.iceberg.content import data_files, has_delete_files, is_split, partition
-from airflow_dynamic_tables.clients.iceberg.damage import damage_named
-from airflow_dynamic_tables.clients.iceberg.keys import keys_of
-from airflow_dynamic_tables.clients.iceberg.types import columns_of
+from airflow_dynamic_tables.clients.iceberg.catalog import LeanCatalog, damage_named
+from airflow_dynamic_tables.clients.iceberg.revisions import data_files, has_delete_files, is_split, partition
+from airflow_dynamic_tables.clients.iceberg.schemas import columns_of, keys_of
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import SourcePart
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.schema import TableLayout, spark_ddl
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
+from airflow_dynamic_tables.core.schema import TableLayout, spark_ddl
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, TableNotFoundError, UnsupportedError
+from airflow_dynamic_tables.formats.base import RowCounts, TableContent
 from airflow_dynamic_tables.formats.commits import COMPACTION, NUMBER, TOKEN, version_of
-from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.fingerprints import lasting_fingerprints, schema_digest
-from airflow_dynamic_tables.formats.iceberg.columns.names import unreadable_by_name, unreadable_in_files
-from airflow_dynamic_tables.formats.iceberg.deletions.positions import LiveRows, live_rows
+from airflow_dynamic_tables.formats.iceberg.row_deletions import LiveRows, live_rows, unreadable_by_name, unreadable_in_files
 
 LATEST = "dynamic-tables.latest"
-"""Property of a table with what the summary of its latest version says."""
+"""Table property with the snapshot summary of the latest version."""
 
 _PLAIN_TYPE = re.compile(
     r"boolean|int|long|float|double|date|time|timestamp|timestamptz|string|uuid|binary|decimal\(\d+, ?\d+\)|fixed\[\d+\]"
 )
-"""Types of columns that are no struct, list or map, as metadata spell them."""
+"""Primitive types as spelled in metadata, without structs, lists and maps."""
 
 LINE = "dynamic-tables.line"
-"""Property of a snapshot of ours with the numbers of the versions that it continues, and its own: ``1-7,12-13``. Others may make
-the table go back, and the snapshots expire that were parents of those that stay."""
+"""Property of our snapshots with the numbers of the versions that they continue and their own, such as ``1-7,12-13``.
+
+It is needed because others may roll back the table, and parents of kept snapshots may expire.
+"""
 
 _DROPPED = "dynamic-tables.dropped-columns"
-"""Property of a table with the columns that went when it was made anew, so that no file of it that is read has them."""
+"""Table property with the columns dropped when all rows were replaced, so that no file that is read contains them."""
 
 
 def load(store: IcebergStore, path: ObjectPath) -> Table | None:
-    """A table of the catalog as it is now; ``None`` when there is none.
+    """Load a table from the catalog; ``None`` if it does not exist.
 
-    :raises CatalogUnavailableError: when the catalog's database or the table's metadata cannot be reached, or are damaged.
+    :raises CatalogUnavailableError: if the catalog's database or the table's metadata cannot be reached, or are damaged.
     """
     try:
         with store.errors(), as_os_errors(), damage_named(path, store.catalog):
@@ -68,12 +67,11 @@ def load(store: IcebergStore, path: ObjectPath) -> Table | None:
 
 
 def glance(store: IcebergStore, path: ObjectPath) -> Version | None:
-    """The current version of one of many tables that are looked at, where its metadata file alone tells: one of our commits made
-    the current snapshot.
+    """Return the current version if the metadata file alone shows it: one of our commits made the current snapshot.
 
-    PyIceberg takes ten times as long for the file, and the time of its import.
+    Used for listing many tables: PyIceberg takes ten times as long to read the file, and also has to be imported.
 
-    :return: ``None`` where :func:`current` has to tell.
+    :return: ``None`` if :func:`current` has to be used.
     """
     place = store.tables.known_metadata((path.database, path.name)) if isinstance(store.tables, LeanCatalog) else None
     if place is None:
@@ -92,7 +90,7 @@ def glance(store: IcebergStore, path: ObjectPath) -> Version | None:
 
 
 def lineage(table: Table) -> Iterator[Snapshot]:
-    """The current snapshot, its parent, and so on; where one was forgotten, the newest that is surely continued comes next."""
+    """Yield the current snapshot and its ancestors; where a parent expired, continue with the newest proven ancestor."""
     older = iter(sorted(table.snapshots(), key=_order, reverse=True))
     snapshot = table.current_snapshot()
     while snapshot is not None:
@@ -101,17 +99,17 @@ def lineage(table: Table) -> Iterator[Snapshot]:
 
 
 def _parent(table: Table, snapshot: Snapshot) -> Snapshot | None:
-    """The parent of a snapshot; ``None`` when it was forgotten, or there is none."""
+    """Return the parent of a snapshot; ``None`` if it expired or does not exist."""
     parent = snapshot.parent_snapshot_id
     return table.snapshot_by_id(parent) if parent is not None else None
 
 
 def _continued(table: Table, snapshot: Snapshot, older: Iterator[Snapshot]) -> Snapshot | None:
-    """The newest snapshot that one whose parent was forgotten surely continues; ``None`` when nothing proves it of any.
+    """Return the newest snapshot that is proven to be an ancestor of one whose parent expired; ``None`` if there is no proof.
 
-    Others may have gone back to the parent: then those in between are older, and not continued all the same.
+    Others may have rolled back to the parent. The snapshots in between are then older, but not ancestors.
 
-    :param older: those before it, the newest first.
+    :param older: the snapshots before it, newest first.
     """
     if (line := told(snapshot).get(LINE)) is not None:
         return next((other for other in older if _is_in(line, int(told(other).get(NUMBER) or 0))), None)
@@ -124,7 +122,7 @@ def _continued(table: Table, snapshot: Snapshot, older: Iterator[Snapshot]) -> S
 
 
 def _root(table: Table, snapshot: Snapshot) -> Snapshot:
-    """The first of the ancestors of a snapshot that are known."""
+    """Return the oldest known ancestor of a snapshot."""
     while (parent := _parent(table, snapshot)) is not None:
         snapshot = parent
     return snapshot
@@ -139,7 +137,7 @@ def _is_not_before(newer: Snapshot, snapshot: Snapshot) -> bool:
 
 
 def _spans(line: str) -> list[tuple[int, int]]:
-    """The numbers of a :data:`LINE`, as the first and the last of each run."""
+    """Parse a :data:`LINE` into the first and last number of each run."""
     spans = (span.partition("-") for span in line.split(",") if span)
     return [(int(first), int(last or first)) for first, _, last in spans]
 
@@ -149,9 +147,9 @@ def _is_in(line: str, number: int) -> bool:
 
 
 def line(table: Table, number: int | None = None) -> dict[str, str]:
-    """What a snapshot is to say of the versions that it continues: :data:`LINE`.
+    """Return the :data:`LINE` property of a new snapshot.
 
-    :param number: of the version that it makes; ``None`` when it makes none.
+    :param number: the number of its version; ``None`` if it is not a version.
     """
     base = current(table)
     known = _summary_of(table, base).get(LINE) if base is not None else ""
@@ -166,7 +164,7 @@ def line(table: Table, number: int | None = None) -> dict[str, str]:
 
 
 def _summary_of(table: Table, version: Version) -> Mapping[str, str]:
-    """What the snapshot of the current version says, also when it was forgotten since; an empty line of an unknown version."""
+    """Return the snapshot summary of the current version even if it expired; an empty line for an unknown version."""
     if version.number == 0:
         return {LINE: ""}
     snapshot = table.snapshot_by_id(int(version.snapshot))
@@ -175,15 +173,15 @@ def _summary_of(table: Table, version: Version) -> Mapping[str, str]:
 
 
 def versions(table: Table) -> Iterator[Version]:
-    """The table's versions that are kept, newest first, along the lineage of its current snapshot."""
+    """Yield the kept versions along the lineage of the current snapshot, newest first."""
     return filter(None, map(_version, lineage(table)))
 
 
 def current(table: Table | None) -> Version | None:
-    """The current version, also when another engine made its snapshot forgotten; ``None`` before the first commit.
+    """Return the current version even if another engine expired its snapshot; ``None`` before the first commit.
 
-    A version that was forgotten is the current one only if the current snapshot descends from it. When that is not known, its
-    number is 0, and it is fresh up to no time.
+    An expired version is current only if the current snapshot descends from it. If that is unknown, the version has number 0 and
+    no data timestamp.
     """
     if table is None:
         return None
@@ -197,32 +195,32 @@ def current(table: Table | None) -> Version | None:
 
 
 def _forgotten(table: Table, kept: Version | None, latest: Version) -> Version:
-    """The current version when the snapshot of the latest one is forgotten.
+    """Return the current version if the snapshot of the latest version expired.
 
     :param kept: the newest version that is kept.
     """
     snapshot = table.current_snapshot()
     while snapshot is not None:
         if kept is not None and str(snapshot.snapshot_id) == kept.snapshot:
-            return kept  # another engine went back to it, and let the later ones expire
+            return kept  # another engine rolled back to it, and expired the later ones
         if str(snapshot.parent_snapshot_id) == latest.snapshot or _is_in(told(snapshot).get(LINE, ""), latest.number):
             return latest
         snapshot = _parent(table, snapshot)
-    # A snapshot in between was forgotten, too: only the files tell which version it continued.
+    # A snapshot in between expired, too: only the files show which version it continues.
     if find_files(table, latest.token, current_only=True) is not None:
         return latest
     return Version(0, "", snapshot_id(table), None, latest.committed_at)
 
 
 def is_new(table: Table) -> bool:
-    """Whether nothing was ever committed: a table is made without columns."""
+    """Return whether nothing was committed yet: new tables have no columns."""
     return not table.schema().fields
 
 
 def filled(table: Table | None, path: ObjectPath, catalog: str) -> Table:
-    """The table, which has a snapshot.
+    """Return the table if it has a snapshot.
 
-    :raises TableNotFoundError: when there is no such table, or nothing in it yet.
+    :raises TableNotFoundError: if the table does not exist or has no version yet.
     """
     if table is None or is_new(table) or table.current_snapshot() is None:
         raise TableNotFoundError(f"Table {path} in catalog {catalog} does not exist or has no version yet.")
@@ -230,30 +228,30 @@ def filled(table: Table | None, path: ObjectPath, catalog: str) -> Table:
 
 
 def layout(table: Table) -> TableLayout:
-    """What a refresh has to fit."""
+    """Return the layout that the next refresh has to match."""
     return TableLayout(columns_of(table.schema()), keys_of(table.spec(), table.schema()))
 
 
 def dropped(table: Table) -> set[str]:
-    """Columns that went when the table was made anew; those that another engine dropped may still be in files."""
+    """Return the columns dropped when all rows were replaced; columns dropped by other engines may still be in files."""
     return set(json.loads(table.properties.get(_DROPPED) or "[]"))
 
 
 def remember_dropped(transaction: Transaction, table: Table, columns: Iterable[str]) -> None:
-    """Write down which columns are dropped, when a transaction leaves these and replaces all rows."""
+    """Record the dropped columns when a transaction keeps only the given columns and replaces all rows."""
     names = {*dropped(table), *(field.name for field in table.schema().fields)} - {*columns}
     transaction.set_properties({_DROPPED: json.dumps(sorted(names))})
 
 
 def next_number(table: Table) -> int:
-    """The number of the next version: above any that is still known, even when somebody went back with another tool."""
+    """Return the next version number: above all known numbers, even after a rollback by another tool."""
     latest = _remembered(table)
     numbers = [int(told(snapshot).get(NUMBER) or 0) for snapshot in table.snapshots()]
     return 1 + max([*numbers, latest.number if latest is not None else 0])
 
 
 def find(table: Table | None, token: str) -> Version | None:
-    """The version that a token's commit made, if the table still knows the token; that of a compaction has the number 0."""
+    """Return the version committed with a token, if the table still records it; a compaction has number 0."""
     if table is None:
         return None
     for snapshot in table.snapshots():
@@ -266,11 +264,11 @@ def find(table: Table | None, token: str) -> Version | None:
 
 
 def find_files(table: Table | None, token: str, *, current_only: bool = False) -> Version | None:
-    """The version that a token's commit made, when only files of its stage tell of it: its number is unknown, 0.
+    """Return the version committed with a token if only files of its stage show it: its number is unknown, 0.
 
-    Another engine may make the table forget a snapshot, and with it the token, while newer ones still refer to the files.
+    Another engine may expire a snapshot, and the token with it, while newer snapshots still refer to its files.
 
-    :param current_only: whether only the files count that the table has now.
+    :param current_only: whether to search only the current files of the table.
     """
     if table is None:
         return None
@@ -289,7 +287,7 @@ def find_files(table: Table | None, token: str, *, current_only: bool = False) -
 
 
 def told(snapshot: Snapshot) -> Mapping[str, str]:
-    """What the summary of a snapshot says, beside its operation."""
+    """Return the summary of a snapshot without its operation."""
     return snapshot.summary.additional_properties if snapshot.summary is not None else {}
 
 
@@ -299,7 +297,7 @@ def _version(snapshot: Snapshot) -> Version | None:
 
 
 def _remembered(table: Table) -> Version | None:
-    """The latest version as the properties of the table tell of it: expiry and ``CREATE OR REPLACE`` leave them be."""
+    """Return the latest version as recorded in the table properties, which survive expiry and ``CREATE OR REPLACE``."""
     if (text := table.properties.get(LATEST)) is None:
         return None
     latest = json.loads(text)
@@ -307,13 +305,13 @@ def _remembered(table: Table) -> Version | None:
 
 
 def remember(transaction: Transaction, summary: Mapping[str, str], snapshot_id: int, timestamp_ms: int) -> None:
-    """Write the version that a transaction makes into the properties of the table, too."""
+    """Record the version of a transaction in the table properties, too."""
     latest = {"snapshot": str(snapshot_id), "timestamp-ms": timestamp_ms, "summary": dict(summary)}
     transaction.set_properties({LATEST: json.dumps(latest, sort_keys=True)})
 
 
 def as_of(table: Table, snapshot_id: int) -> Table:
-    """A table with the columns that it had at a snapshot, however they changed since then."""
+    """Return the table with the columns it had at a snapshot."""
     schema_id = next(snapshot.schema_id for snapshot in table.snapshots() if snapshot.snapshot_id == snapshot_id)
     then = copy(table)
     if schema_id is not None:
@@ -326,7 +324,7 @@ def _time(milliseconds: int) -> datetime:
 
 
 def count(table: Table | None, asked: PartitionSet) -> RowCounts | None:
-    """Rows by partition, as the manifests of the current snapshot say; ``None`` when there is none, or nobody knows."""
+    """Count rows by partition from the manifests of the current snapshot; ``None`` without a snapshot, or if unknown."""
     if table is None or is_new(table) or table.current_snapshot() is None:
         return None
     deleted: Mapping[str, tuple[int, ...]] = {}
@@ -344,15 +342,15 @@ def count(table: Table | None, asked: PartitionSet) -> RowCounts | None:
 
 
 def snapshot_id(table: Table) -> str:
-    """The id of the current snapshot, empty when there is none."""
+    """Return the id of the current snapshot, or an empty string."""
     snapshot = table.current_snapshot()
     return str(snapshot.snapshot_id) if snapshot else ""
 
 
 def content(table: Table, path: ObjectPath) -> TableContent:
-    """The table as it is now, as files that Spark reads by the names of their columns.
+    """Return the table as files that Spark reads by column name.
 
-    :raises UnsupportedError: when that would give wrong rows.
+    :raises UnsupportedError: if that would return wrong rows.
     """
     if why := unreadable_by_name(table):
         raise _needs_runtime(path, why)
@@ -370,7 +368,7 @@ def content(table: Table, path: ObjectPath) -> TableContent:
 
 
 def _listed(table: Table, live: LiveRows) -> Iterator[tuple[dict[str, str | None], tuple[str, Mapping[str, object]]]]:
-    """What fingerprints are made of: nobody rewrites a data file in place, so its name and size say what it holds."""
+    """Yield the input of fingerprints: data files are immutable, so name and size identify their content."""
     for file in live.files:
         yield _partition(table, file), (file.file_path, {"size": file.file_size_in_bytes})
         if rows := live.deleted.get(file.file_path):
@@ -378,7 +376,7 @@ def _listed(table: Table, live: LiveRows) -> Iterator[tuple[dict[str, str | None
 
 
 def _parts(files: Sequence[str], live: LiveRows) -> tuple[SourcePart, ...]:
-    """The files that are read as they are, and each of the others by itself; none when all are as they are."""
+    """Return the unchanged files as one part and each file with deleted rows as another; empty if no rows are deleted."""
     if not live.deleted:
         return ()
     whole = tuple(file for file in files if file not in live.deleted)
@@ -387,16 +385,16 @@ def _parts(files: Sequence[str], live: LiveRows) -> tuple[SourcePart, ...]:
 
 
 def state(table: Table, partitions: Mapping[str, str] | None = None) -> SourceState:
-    """What a table is like.
+    """Return the state of a table.
 
-    :param partitions: their fingerprints; without them the snapshot stands for all.
+    :param partitions: their fingerprints; without them, the snapshot represents all partitions.
     """
     snapshot = snapshot_id(table)
     return SourceState(
         version=snapshot,
         identity=str(table.metadata.table_uuid),
         location=table.location(),
-        schema=schema_digest(str(table.schema())),  # with the ids of the columns
+        schema=schema_digest(str(table.schema())),  # includes the field ids of the columns
         partitions=partitions if partitions is not None else {"": snapshot},
     )
 
@@ -406,7 +404,7 @@ def _partition(table: Table, file: DataFile) -> dict[str, str | None]:
 
 
 def find_columns_by_name(transaction: Transaction) -> None:
-    """Files of the job carry no field ids: without a name mapping nobody could read them."""
+    """Set a name mapping, because files of the job contain no field ids and are unreadable without one."""
     metadata = transaction.table_metadata
     if TableProperties.DEFAULT_NAME_MAPPING not in metadata.properties:
         mapping = metadata.schema().name_mapping.model_dump_json()

@@ -1,6 +1,6 @@
-"""The stage of a refresh of an Iceberg table, published as one snapshot that replaces exactly the plan.
+"""Stages of refreshes of Iceberg tables, each published as one snapshot that replaces exactly the planned partitions.
 
-The snapshot's summary holds the token, so that the outcome of a commit can always be looked up in the table itself.
+The snapshot summary contains the token, so the outcome of a commit can always be looked up in the table.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 
 from airflow_dynamic_tables.clients.deleting import delete_folder
-from airflow_dynamic_tables.clients.iceberg.keys import are_known, check_names, key_fields, keys_of
-from airflow_dynamic_tables.clients.iceberg.placing import PREVIOUS_METADATA
+from airflow_dynamic_tables.clients.iceberg.catalog import PREVIOUS_METADATA
 from airflow_dynamic_tables.clients.iceberg.replacing import replacement
-from airflow_dynamic_tables.clients.iceberg.types import schema_of, to_iceberg
+from airflow_dynamic_tables.clients.iceberg.schemas import are_known, check_names, key_fields, keys_of, schema_of, to_iceberg
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, describe
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, describe
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
     CommitRejectedError,
@@ -40,15 +39,14 @@ from airflow_dynamic_tables.formats.commits import (
     check_rows,
     fresh_until,
     not_restored,
-    told_of,
+    snapshot_properties,
     until_done,
 )
-from airflow_dynamic_tables.formats.iceberg import compacting
+from airflow_dynamic_tables.formats.iceberg import compaction as compacting
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.iceberg.files import AllFiles, ReplaceFiles
+from airflow_dynamic_tables.formats.iceberg.files import AllFiles, Changes, FenceOff, ReplaceFiles
 from airflow_dynamic_tables.formats.iceberg.history import RestoreFiles, position, remember_position
 from airflow_dynamic_tables.formats.iceberg.pointer import check_writable, is_writable, load_or_make, preparing, swap
-from airflow_dynamic_tables.formats.iceberg.producing import Changes, FenceOff
 from airflow_dynamic_tables.formats.iceberg.staged import read_footers, staged_partition
 from airflow_dynamic_tables.formats.small_files import Compacted, Limits
 
@@ -61,10 +59,10 @@ class IcebergStagedTable(StagedTable):
         self._path = path
         self._token = token
         self._uuid: UUID | None = None
-        """The table that the stage is of: a server may put one that is made again into the same folder."""
+        """The table of the stage; a server may create a new table in the same folder."""
 
     def begin(self) -> str:
-        """See :meth:`StagedTable.begin`; makes the table when there is none."""
+        """See :meth:`StagedTable.begin`; creates the table if it does not exist."""
         table = load_or_make(self._store, self._path)
         check_writable(table, self._path)
         self._uuid = table.metadata.table_uuid
@@ -121,23 +119,25 @@ class IcebergStagedTable(StagedTable):
             raise CatalogUnavailableError(f"Cannot read the metadata of {self._path}: {error}") from error
 
     def fence(self) -> None:
-        """See :meth:`StagedTable.fence`: an empty snapshot moves the table on, so that an older base no longer fits."""
+        """See :meth:`StagedTable.fence`: an empty snapshot advances the table, so that commits based on an older one fail."""
         until_done(self._fenced, self._path, "fencing", pause=False)
 
     def _fenced(self) -> bool | None:
-        """True once it is fenced off; ``None`` when the table is to be read again."""
+        """Return True once fenced; ``None`` if the table has to be read again."""
         table = tables.load(self._store, self._path)
         if table is None:
-            return True  # a commit makes no table
-        if tables.find(table, self._token) or not is_writable(table):  # what another engine upgraded, no commit fits
+            return True  # a commit creates no table
+        if tables.find(table, self._token) or not is_writable(
+            table
+        ):  # no commit succeeds on a table that another engine upgraded
             return True
         transaction = Changes(table)
         with preparing(self._path):
             FenceOff(transaction, table.io, self._token).commit()
         return None if swap(transaction, self._path) is None else True
 
-    def abort(self, location: str | None = None) -> None:  # noqa: ARG002 - it needs no reminder
-        """See :meth:`StagedTable.abort`; of a table that was dropped every file stays."""
+    def abort(self, location: str | None = None) -> None:  # noqa: ARG002 - known without it
+        """See :meth:`StagedTable.abort`; the files of a dropped table are kept."""
         table = tables.load(self._store, self._path)
         if table is not None:
             delete_folder(table.location(), self._folder(table))
@@ -146,7 +146,7 @@ class IcebergStagedTable(StagedTable):
         return f"{table.location().rstrip('/')}/data/{quote(self._token, safe='')}"
 
     def _transaction(self, table: Table, request: CommitRequest) -> Transaction:
-        """Everything the commit changes, staged on the table as it is now: schema, files out, files in, token."""
+        """Create the transaction of a commit on the current table: schema, removed files, added files and token."""
         self._check_same_table(table, request)
         check_result(request, self._token, self._folder(table), can_add=True)
         check_base(self._path, request, tables.current(table), lambda: tables.versions(table))
@@ -170,9 +170,9 @@ class IcebergStagedTable(StagedTable):
         return transaction
 
     def _check_same_table(self, table: Table, request: CommitRequest) -> None:
-        """Say what happened when this stage lies in the folder of another table, also when the job wrote no files.
+        """Report that the stage is in the folder of another table, even if the job wrote no files.
 
-        :raises CommitRejectedError: when the table of that name is another one now.
+        :raises CommitRejectedError: if the table name now refers to another table.
         """
         folder = self._folder(table)
         stage = folder[len(table.location().rstrip("/")) :]
@@ -186,7 +186,7 @@ class IcebergStagedTable(StagedTable):
         if with_columns:
             self._restore_layout(transaction, table, int(old.snapshot))
         made = tables.next_number(table)
-        summary = told_of(self._token, made, old.data_timestamp, old.sources, WHOLE_TABLE) | tables.line(table, made)
+        summary = snapshot_properties(self._token, made, old.data_timestamp, old.sources, WHOLE_TABLE) | tables.line(table, made)
         try:
             producer = RestoreFiles(transaction, table.io, int(old.snapshot), summary)
         except SchemaEvolutionError as error:
@@ -199,13 +199,13 @@ class IcebergStagedTable(StagedTable):
         return transaction
 
     def _restore_layout(self, transaction: Changes, table: Table, snapshot: int) -> None:
-        """Give the table the columns and partition keys that it had at a snapshot, if it has others."""
+        """Restore the columns and partition keys as of a snapshot, if they differ."""
         then = tables.layout(tables.as_of(table, snapshot))
         restored = next(one for one in table.snapshots() if one.snapshot_id == snapshot)
         used = [table.specs()[manifest.partition_spec_id] for manifest in restored.manifests(table.io)]
         spec = used[0] if used else table.spec()
         if not are_known(spec):
-            return  # another engine's
+            return  # spec of another engine
         keys = keys_of(spec, tables.as_of(table, snapshot).schema())
         if tables.layout(table) != replace(then, partition_keys=keys):
             tables.remember_dropped(transaction, table, (column.name for column in then.columns))
@@ -226,7 +226,7 @@ class IcebergStagedTable(StagedTable):
         return transaction
 
     def _define(self, transaction: Changes, request: CommitRequest) -> None:
-        """Give an empty table its columns and partition keys."""
+        """Add columns and partition keys to an empty table."""
         with transaction.update_schema() as schema:
             for field in schema_of(request.result.columns).fields:
                 schema.add_column((field.name,), field.field_type, doc=field.doc)
@@ -235,7 +235,7 @@ class IcebergStagedTable(StagedTable):
                 spec.add_field(key.source.name, key.transform, key.name)
 
     def _evolve(self, transaction: Changes, table: Table, request: CommitRequest) -> None:
-        """Append the columns that are new; or give the table all that are returned, where that is granted."""
+        """Append new columns, or replace all columns where a rebuild is permitted."""
         layout = tables.layout(table)
         keys = request.partition_keys
         layout.check_keys(self._path, keys, request.rebuild)
@@ -252,17 +252,17 @@ class IcebergStagedTable(StagedTable):
         with transaction.update_schema() as update:
             for old, new in zip(known, wanted, strict=False):
                 if old.comment != new.comment:
-                    update.update_column((new.name,), doc=new.comment or "")  # None would leave it as it is
+                    update.update_column((new.name,), doc=new.comment or "")  # None would keep the comment
             for column in wanted[len(known) :]:
                 update.add_column((column.name,), to_iceberg(column.type), doc=column.comment)
 
     def _data_files(self, transaction: Transaction, io: FileIO, request: CommitRequest) -> list[DataFile]:
-        """Read every footer: what is really there decides, not what the job says."""
+        """Read the footers of all files, because the job's report may differ from the actual files."""
         metadata = transaction.table_metadata
         staged = []
         for data_file in read_footers(io, metadata, request.result.files):
             if data_file.record_count == 0:
-                continue  # nothing to publish, and no partition to read from it
+                continue  # nothing to publish, and no partition values
             spec = staged_partition(data_file, metadata)
             if not request.partitions.covers(spec):
                 raise StageRejectedError(
@@ -275,12 +275,12 @@ class IcebergStagedTable(StagedTable):
     def _summary(self, table: Table, request: CommitRequest) -> dict[str, str]:
         fresh = fresh_until(request.data_timestamp, tables.current(table))
         number = tables.next_number(table)
-        return told_of(self._token, number, fresh, request.sources, request.partitions) | tables.line(table, number)
+        return snapshot_properties(self._token, number, fresh, request.sources, request.partitions) | tables.line(table, number)
 
     def _publish(self, transaction: Transaction) -> Version | None:
-        """Swap the table's pointer; ``None`` when this attempt did not land and can no longer.
+        """Swap the table's pointer; ``None`` if this attempt failed and can no longer succeed.
 
-        :raises CommitUnknownError: when the answer was lost and the table cannot be asked, or not be fenced.
+        :raises CommitUnknownError: if the response was lost, and the table cannot be read or fenced.
         """
         try:
             return tables.find(swap(transaction, self._path), self._token)

@@ -1,7 +1,7 @@
-"""Data files in a stage of an Iceberg table, and which partition each is of: their footers decide, as PyIceberg computes it.
+"""Staged data files of an Iceberg table, and their partitions as PyIceberg computes them from the footers.
 
-The bounds in the footer of a file say its partition where a transform keeps the order of values: all values between them are in
-the same partition then. Of buckets, and of texts that are too long to have bounds, the column itself is read.
+For an order-preserving transform, the bounds in the footer determine the partition, because all values between them are in the
+same partition. For buckets, and for texts too long for bounds, the column itself is read.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, IcebergType, IntegerType, LongType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from airflow_dynamic_tables.clients.iceberg.content import partition
-from airflow_dynamic_tables.clients.iceberg.keys import key_of
+from airflow_dynamic_tables.clients.iceberg.revisions import partition
+from airflow_dynamic_tables.clients.iceberg.schemas import key_of
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
-from airflow_dynamic_tables.core.partitioning import plain_keys
+from airflow_dynamic_tables.core.partition_transforms import plain_keys
 from airflow_dynamic_tables.core.refresh.plan import StagedFile
 from airflow_dynamic_tables.exceptions import StageRejectedError
 
 _ROWS_AT_ONCE = 131_072
 
 _WITHOUT_SIGN = 2**31 - 1
-"""The bits of a hash that say its bucket."""
+"""Mask of the hash bits that determine the bucket."""
 
 
 def read_footers(io: FileIO, metadata: TableMetadata, files: Sequence[StagedFile]) -> Iterator[DataFile]:
-    """What is really there, in the order of ``files``.
+    """Yield the actual data files, in the order of ``files``.
 
-    :raises StageRejectedError: when a file is missing, damaged, or not as long as the job said; names it.
+    :raises StageRejectedError: if a file is missing, damaged, or of another size than reported; names it.
     """
     reader = _FooterReader(io, metadata)
     executor = ExecutorFactory.get_or_create()
@@ -61,9 +61,9 @@ def read_footers(io: FileIO, metadata: TableMetadata, files: Sequence[StagedFile
 
 
 def staged_partition(file: DataFile, metadata: TableMetadata) -> dict[str, str | None]:
-    """The partition of a file as text; only what is computed of a column may be null.
+    """Return the partition of a file as text; only values computed by transforms may be null.
 
-    :raises StageRejectedError: when it is not of one partition.
+    :raises StageRejectedError: if it does not belong to exactly one partition.
     """
     spec = metadata.spec()
     schema = metadata.schema()
@@ -87,7 +87,7 @@ def staged_partition(file: DataFile, metadata: TableMetadata) -> dict[str, str |
 
 
 class _FooterReader:
-    """PyIceberg's ``parquet_file_to_data_file`` for many files: what the schema alone decides is worked out once."""
+    """PyIceberg's ``parquet_file_to_data_file`` for many files; results that only depend on the schema are reused."""
 
     def __init__(self, io: FileIO, metadata: TableMetadata) -> None:
         self._io = io
@@ -122,7 +122,7 @@ class _FooterReader:
 
 
 class _Part:
-    """A part of a Parquet footer; a subclass changes some of what it says."""
+    """Proxy for a part of a Parquet footer; subclasses override attributes."""
 
     def __init__(self, part: Any) -> None:
         self._part = part
@@ -132,7 +132,7 @@ class _Part:
 
 
 class _Footer(_Part):
-    """A footer whose dates and times are numbers: Python's own end with the year 9999, those of Spark and Iceberg do not."""
+    """A footer with dates and times as numbers, because Python's end with the year 9999, unlike those of Spark and Iceberg."""
 
     def row_group(self, number: int) -> _RowGroup:
         return _RowGroup(self._part.row_group(number))
@@ -153,7 +153,7 @@ class _Column(_Part):
 
 
 class _Numbers(_Part):
-    """Days or microseconds since 1970, which is what Iceberg keeps."""
+    """Statistics in days or microseconds since 1970, as Iceberg stores them."""
 
     @property
     def min(self) -> int | None:
@@ -167,9 +167,9 @@ class _Numbers(_Part):
 
 
 def _partition_values(file: InputFile, statistics: DataFileStatistics, spec: PartitionSpec, schema: Schema) -> Record:
-    """The value of every partition field.
+    """Return the values of all partition fields.
 
-    :raises StageRejectedError: when a file holds rows of more than one partition, or of what no partition can be; names the key.
+    :raises StageRejectedError: if a file contains rows of several partitions, or invalid partition values; names the key.
     """
     return Record(*(_checked(file, statistics, field, schema) for field in spec.fields))
 
@@ -204,7 +204,7 @@ def _value(file: InputFile, statistics: DataFileStatistics, field: PartitionFiel
 
 
 def _fits(value: Any, kind: IcebergType) -> bool:
-    """Whether a type holds a value: a width may reach below the least one."""
+    """Return whether a type can represent a value: truncation may yield a value below the smallest one."""
     match kind:
         case IntegerType() | LongType():
             return value is None or kind.min <= value <= kind.max
@@ -214,7 +214,7 @@ def _fits(value: Any, kind: IcebergType) -> bool:
 
 
 def _transform(field: PartitionField, kind: IcebergType) -> Callable[[Any], Any]:
-    """PyIceberg's own transform; of a bucket its own hash, to which it adds a remainder that takes ten times as long."""
+    """Return PyIceberg's transform; for buckets its hash only, because PyIceberg's modulo takes ten times as long."""
     match field.transform:
         case BucketTransform(num_buckets=number):
             hashed: Callable[[Any], Any] = field.transform.transform(kind, bucket=False)
@@ -224,7 +224,7 @@ def _transform(field: PartitionField, kind: IcebergType) -> Callable[[Any], Any]
 
 
 def _only(values: Iterator[Any]) -> Any:
-    first = next(values, None)  # none for a file without rows, which may be anywhere
+    first = next(values, None)  # None for a file without rows, which fits any partition
     for value in values:
         if value != first:
             raise ValueError(f"rows of it are of {first} and of {value}")
@@ -232,7 +232,7 @@ def _only(values: Iterator[Any]) -> Any:
 
 
 def _transformed(file: InputFile, column: str, transform: Callable[[Any], Any]) -> Iterator[Any]:
-    """The partition of every value of a column that is not the same as another one near to it."""
+    """Yield the partition values of the distinct values in each batch of a column."""
     with file.open() as stream:
         parquet = pq.ParquetFile(stream, pre_buffer=False)
         for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=[column], use_threads=False):
@@ -240,7 +240,7 @@ def _transformed(file: InputFile, column: str, transform: Callable[[Any], Any]) 
 
 
 def _as_iceberg(values: pa.Array) -> pa.Array:
-    """Dates and times as numbers, which is what Iceberg computes with: Python's own end with the year 9999."""
+    """Convert dates and times to numbers, as in Iceberg, because Python's end with the year 9999."""
     if pa.types.is_date(values.type):
         return values.cast(pa.int32())
     if pa.types.is_timestamp(values.type):

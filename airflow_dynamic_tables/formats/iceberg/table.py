@@ -1,7 +1,4 @@
-"""Iceberg: Spark writes Parquet below the table's location; PyIceberg publishes one snapshot that replaces exactly the plan.
-
-The snapshot's summary holds the token, so that the outcome of a commit can always be looked up in the table itself.
-"""
+"""Iceberg tables: handles, sample rows, and changes for streams."""
 
 from __future__ import annotations
 
@@ -13,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.table import Table
 
 from airflow_dynamic_tables.clients.deleting import Deleted
-from airflow_dynamic_tables.clients.iceberg.damage import names_damage
+from airflow_dynamic_tables.clients.iceberg.catalog import names_damage
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.retention import Retention
-from airflow_dynamic_tables.core.tables.schema import TableLayout
-from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
+from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.schema import TableLayout
+from airflow_dynamic_tables.core.versions import Retention, StreamPosition, Version
 from airflow_dynamic_tables.exceptions import UnsupportedError
-from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable, kept_version
-from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
+from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable, RowCounts, TableContent, kept_version
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.history import due, expire, position
 from airflow_dynamic_tables.formats.iceberg.orphans import delete_orphans
@@ -38,7 +33,7 @@ class IcebergTable(LakeTable):
 
     can_add = True
 
-    def __init__(self, store: IcebergStore, path: ObjectPath, file_format: str = "parquet") -> None:  # noqa: ARG002 - no choice
+    def __init__(self, store: IcebergStore, path: ObjectPath, file_format: str = "parquet") -> None:  # noqa: ARG002 - only one format
         self._store = store
         self._path = path
 
@@ -58,16 +53,16 @@ class IcebergTable(LakeTable):
 
     def scattered(self, limits: Limits, *, is_cheap: bool = False) -> list[PartitionSet]:
         """See :meth:`LakeTable.scattered`."""
-        from airflow_dynamic_tables.formats.iceberg.compacting import added_since, scattered
+        from airflow_dynamic_tables.formats.iceberg.compaction import files_added, scattered
 
         table = self.load().table
-        if table is None or (is_cheap and added_since(table) < limits.many):
+        if table is None or (is_cheap and files_added(table) < limits.many):
             return []
         return scattered(table, limits)
 
     def count_files(self, limits: Limits) -> list[PartitionFiles]:
         """See :meth:`LakeTable.count_files`."""
-        from airflow_dynamic_tables.formats.iceberg.compacting import count_files, why_not
+        from airflow_dynamic_tables.formats.iceberg.compaction import count_files, why_not
 
         table = self.load().filled
         if why := why_not(table):
@@ -90,7 +85,7 @@ class IcebergTable(LakeTable):
 
 @names_damage
 class _LoadedIcebergTable(LoadedTable):
-    """The metadata of a table as its catalog had it; ``table`` is ``None`` when there is no such table."""
+    """The metadata of a table as loaded from its catalog; ``table`` is ``None`` if it does not exist."""
 
     def __init__(self, store: IcebergStore, path: ObjectPath) -> None:
         self._store = store
@@ -124,7 +119,7 @@ class _LoadedIcebergTable(LoadedTable):
         return tables.count(self.table, partitions)
 
     def sample(self, rows: int, version: int | None = None) -> list[dict[str, Any]]:
-        from airflow_dynamic_tables.formats.iceberg.reading import first_rows
+        from airflow_dynamic_tables.formats.iceberg.reading import first_rows  # not before: Arrow's scans take long to import
 
         table = self.filled
         if version is None:

@@ -1,1 +1,1 @@
-"""What a job asks beside SQL: of the JVM of its own process, or of a Spark Connect server."""
+"""Access of a job to Spark beyond SQL: through the JVM of its own process, or a Spark Connect server."""

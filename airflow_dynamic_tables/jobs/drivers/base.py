@@ -1,4 +1,4 @@
-"""What a driver is."""
+"""The interface of drivers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_dynamic_tables.jobs.query.settings import SessionSettings
 
 
 class Driver(ABC):
-    """What a job needs and SQL does not give: small files, the check of a query, passwords, code of functions."""
+    """Operations of a job beyond SQL: small files, query checks, passwords, code of functions."""
 
     @property
     @abstractmethod
@@ -26,41 +26,41 @@ class Driver(ABC):
 
     @abstractmethod
     def write_text(self, uri: str, text: str) -> None:
-        """Write a small file so that it is there whole or not at all."""
+        """Write a small file atomically."""
 
     @abstractmethod
     def list_files(self, uri: str) -> list[tuple[str, int]]:
-        """Data files below a folder: URI as ``uri`` spells it, and size in bytes. Empty when there is no such folder."""
+        """Data files below a folder: URI in the spelling of ``uri``, and size in bytes. Empty when the folder does not exist."""
 
     @abstractmethod
     def check_query(self, query: str, views: Collection[str]) -> None:
-        """Check a query as Spark reads it, which may be otherwise than the definitions did.
+        """Check a query as parsed by Spark, which may differ from the parser of the definitions.
 
         :param views: names of the temporary views that it may read.
-        :raises ValueError: when it is no query, or reads something else; names that.
+        :raises ValueError: when it is not a query, or names what else it reads.
         """
 
     @abstractmethod
     def check_allowed(self, plan: RefreshPlan) -> None:
-        """Refuse a plan whose query, predicates or functions do what this deployment does not allow.
+        """Reject a plan whose query, predicates or functions need abilities that this deployment denies.
 
-        :raises ValueError: says what.
+        :raises ValueError: names the ability.
         """
 
     @abstractmethod
     def count_files(self, frame: DataFrame) -> int:
-        """How many files Spark reads for a frame that is nothing but files."""
+        """The number of files that Spark reads for a frame that consists only of files."""
 
     @property
     @abstractmethod
     def how_to_add_jars(self) -> str:
-        """What to do so that Spark finds a class that it does not find, as the end of a sentence."""
+        """How to make a missing class available to Spark, as the end of a sentence."""
 
     @abstractmethod
     def late_rows(self, query: str) -> int:
-        """Rows that the batch at which a streaming query is left out so far, because the watermark was beyond them.
+        """The number of rows dropped as late so far in the current batch of a streaming query.
 
-        :param query: its name.
+        :param query: the name of the streaming query.
         """
 
     @abstractmethod
@@ -69,12 +69,12 @@ class Driver(ABC):
 
     @abstractmethod
     def add_jar(self, uri: str) -> None:
-        """Make the classes of a jar known to this job, whatever another one knows by their names."""
+        """Make the classes of a jar available to this job, independent of other jobs' classes with the same names."""
 
     @abstractmethod
     def password(self, variable: str) -> str | None:
-        """The password that the plan calls by the name of an environment variable; ``None`` when nobody gave it."""
+        """The password in an environment variable named by the plan; ``None`` when it is not set."""
 
     @abstractmethod
     def tell(self, line: str) -> None:
-        """Say something to whoever watches the job."""
+        """Report a line of progress."""

@@ -1,4 +1,4 @@
-"""A Spark Connect server: no JVM of this process, so files are this machine's business and the parser is asked by SQL."""
+"""Driver for a Spark Connect server: without a JVM, files are accessed by this process and queries are parsed by SQL."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from airflow_dynamic_tables.jobs.query.explained import ExplainedQueries
 from airflow_dynamic_tables.jobs.query.settings import SessionSettings
 
 _ADDING = threading.Lock()
-"""PySpark has Python forget folders that are not there, which fails in two threads at once."""
+"""PySpark removes missing folders from Python's import caches, which is not thread-safe."""
 
 
 class Surroundings(ABC):
-    """What whoever runs the job in its own process gives it: the job itself knows no file system but Spark's."""
+    """Services of the process that runs the job; the job itself only has access to Spark's file systems."""
 
     @abstractmethod
     def write_text(self, uri: str, text: str) -> None:
@@ -35,14 +35,14 @@ class Surroundings(ABC):
 
     @abstractmethod
     def local_copy(self, uri: str) -> Path:
-        """A file of this machine with the same name and content. When the job ends, it is gone, and so are modules in it."""
+        """A local copy of a file with the same name. It is deleted when the job ends, and its modules are unloaded."""
 
 
 class ConnectDriver(Driver):
-    """Spark behind a session of Spark Connect.
+    """Spark behind a Spark Connect session.
 
-    :param passwords: by the name that the plan calls them by.
-    :param tell: takes every line that the job says.
+    :param passwords: by the names of environment variables in the plan.
+    :param tell: receives every line of the job's output.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ConnectDriver(Driver):
 
     @cached_property
     def application_id(self) -> str:
-        """That of the server, which all its sessions share."""
+        """The server's application id, shared by all its sessions."""
         return self._spark.conf.get("spark.app.id", "") or ""
 
     @property
@@ -81,16 +81,16 @@ class ConnectDriver(Driver):
         self._queries.check_allowed(plan)
 
     def count_files(self, frame: DataFrame) -> int:
-        """Count different files, which is all that a server tells.
+        """Count distinct files; a server does not report more.
 
-        That is enough: a plan names every file once, and no pattern of :func:`~airflow_dynamic_tables.jobs.files.exactly` fits
-        another file than its own, so a file that is read twice would have to be missing elsewhere.
+        That is sufficient: a plan names every file once, and a pattern of :func:`~airflow_dynamic_tables.jobs.files.exactly`
+        matches no other file, so for a file that is read twice another one would be missing.
         """
-        # PySpark would keep the frame for ever, and its session with it: it remembers the answer in a cache without end.
+        # Bypasses PySpark's unbounded cache, which would keep the frame and its session alive forever.
         return len(unwrap(type(frame).inputFiles)(frame))
 
     def late_rows(self, query: str) -> int:
-        """Refuse: a server tells this only when a batch is over, and no stream runs over Connect."""
+        """Not supported: a server reports it only after the batch, and streams do not run over Spark Connect."""
         raise NotImplementedError(f"nobody counts the late rows of {query} over Connect")
 
     @property
@@ -106,7 +106,7 @@ class ConnectDriver(Driver):
             self._spark.addArtifacts(str(copy), pyfile=True)
 
     def add_jar(self, uri: str) -> None:
-        """See :meth:`Driver.add_jar`. By SQL it would be a jar of the whole server, which keeps the first class of a name."""
+        """See :meth:`Driver.add_jar`. ADD JAR would apply to the entire server, which keeps the first class of a name."""
         self._spark.addArtifacts(str(self._surroundings.local_copy(uri)))
 
     def password(self, variable: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The JVM of this process, by py4j: what spark-submit started."""
+"""Driver for the JVM of this process, started by spark-submit, through py4j."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow_dynamic_tables.jobs.query.permissions import check_allowed
 from airflow_dynamic_tables.jobs.query.settings import JvmSettings, SessionSettings
 
 _DROPPED = "numRowsDroppedByWatermark"
-"""Spark's name of the count of late rows."""
+"""Spark's metric for the number of late rows."""
 
 
 class JvmDriver(Driver):
@@ -55,12 +55,12 @@ class JvmDriver(Driver):
         check_allowed(self._spark, plan)
 
     def count_files(self, frame: DataFrame) -> int:
-        """Count a file that is read twice twice, which ``inputFiles`` of a frame does not."""
+        """Count every read of a file; a frame's ``inputFiles`` would only return distinct files."""
         relation: Any = frame._jdf.queryExecution().analyzed().relation()
         return len(relation.location().inputFiles())
 
     def late_rows(self, query: str) -> int:
-        """Sum up what each operator with a state counted; Spark itself tells that only when the batch is over."""
+        """Sum the metrics of all stateful operators; Spark itself reports them only after the batch."""
         running = next(active for active in self._spark.streams.active if active.name == query)
         batch: Any = running._jsq.streamingQuery().lastExecution().executedPlan()
         return _late_rows(batch)
@@ -88,7 +88,7 @@ class JvmDriver(Driver):
 
 
 def _late_rows(operator: Any) -> int:
-    """Those of an operator of Spark's plan and of all that it reads."""
+    """The late rows of an operator and all its inputs."""
     counted = operator.metrics().get(_DROPPED)
     inputs = operator.children()
     own = int(counted.get().value()) if counted.isDefined() else 0

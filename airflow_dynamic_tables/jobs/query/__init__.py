@@ -1,1 +1,1 @@
-"""The query of a refresh: the settings that give it one meaning, and the check that it only reads what it may."""
+"""The query of a refresh: settings that determine its meaning, and checks that it only reads bound tables."""

@@ -1,4 +1,4 @@
-"""Checking: what Spark's own parser takes a text for is one query, and reads nothing but what it may read."""
+"""Check, by Spark's own parser, that a text is one query that reads only its bound views."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 
 _NO_QUERIES = (f"{_LOGICAL}.Command", f"{_LOGICAL}.ParsedStatement", f"{_LOGICAL}.InsertIntoDir")
-"""Spark's classes of what does something; anywhere in a query, for ``FROM t INSERT INTO u SELECT *`` is a tree of them."""
+"""Spark's plans with side effects, rejected anywhere in a query, because ``FROM t INSERT INTO u SELECT *`` nests them."""
 
 LEAVES = frozenset(
     {
@@ -27,28 +27,28 @@ LEAVES = frozenset(
         "UnresolvedTableValuedFunction",
     }
 )
-"""What the rows of a query may come from: values, functions such as ``range``, and relations, which have names."""
+"""Permitted leaf nodes of a query: values, functions such as ``range``, and relations, whose names are checked."""
 
 
 WINDOWS = "WithWindowDefinition"
-"""The node of a WINDOW clause, whose subqueries are no parts of it to Spark until it is analysed."""
+"""The node of a WINDOW clause, whose subqueries are not its children before analysis."""
 
 _OWN_ALIAS = own_alias("", "")
 
 _SUBQUERY = re.compile(r"#\d+ \[")
-"""What a subquery is in the text of an expression."""
+"""A subquery in the text of an expression."""
 
 _EVERYTHING = 2_000_000_000
-"""Parts of an expression that its text may have."""
+"""Maximum number of fields in the text of an expression."""
 
 
 def check_query(spark: SparkSession, query: str, views: Collection[str]) -> None:
-    """Check a query as Spark reads it, which may be otherwise than the definitions did.
+    """Check a query as parsed by Spark, which may differ from the parser of the definitions.
 
     :param views: names of the temporary views that it may read.
-    :raises ValueError: when it is no query, or reads something else; names that.
+    :raises ValueError: when it is not a query, or names what else it reads.
     """
-    parsed = spark._jsparkSession.sessionState().sqlParser().parsePlan(query)  # there is no API for it
+    parsed = spark._jsparkSession.sessionState().sqlParser().parsePlan(query)  # there is no public API for it
     classes = [spark.sparkContext._jvm.java.lang.Class.forName(name) for name in _NO_QUERIES]  # type: ignore[union-attr]
     legal = frozenset(view.lower() for view in views)
     for node, named in _nodes(parsed, frozenset()):
@@ -66,13 +66,13 @@ def check_query(spark: SparkSession, query: str, views: Collection[str]) -> None
 
 
 def check_name(names: Sequence[str], legal: Collection[str]) -> None:
-    """Check the parts of the name of what is read.
+    """Check the name of a relation.
 
-    :param legal: in lower case.
-    :raises ValueError: when it is none of these.
+    :param legal: permitted names, in lower case.
+    :raises ValueError: when it is not permitted.
     """
     if len(names) != 1 or names[0].lower() not in legal:
-        # By Spark's own name for it, which tells whoever looks it up what it is about.
+        # With Spark's own error class, which can be looked up.
         raise ValueError(
             f"[TABLE_OR_VIEW_NOT_FOUND] for Spark the query reads {'.'.join(names)}, which is none of its declared tables; Spark "
             "takes its text otherwise than the definitions do"
@@ -80,12 +80,13 @@ def check_name(names: Sequence[str], legal: Collection[str]) -> None:
 
 
 def check_columns(spark: SparkSession, query: str, sources: Sequence[SourceBinding]) -> None:
-    """Check that no column takes the place of a table whose full name stands before a column in a query within the query.
+    """Check that no column shadows a table whose qualified name precedes a column in a subquery.
 
-    Spark looks for ``sales.orders.amount`` among the columns of the inner tables first, and in ``query`` it is called otherwise.
+    Spark resolves ``sales.orders.amount`` first against the columns of the inner tables. In ``query`` the table has another
+    alias.
 
-    :param sources: what it reads, registered as views.
-    :raises ValueError: when there is one; names it.
+    :param sources: the tables that the query reads, registered as views.
+    :raises ValueError: names such a column.
     """
     text = query.lower()
     if _OWN_ALIAS not in text:
@@ -103,7 +104,7 @@ def check_columns(spark: SparkSession, query: str, sources: Sequence[SourceBindi
 
 
 def _parts(kind: T.DataType) -> list[str]:
-    """Patterns of the names that may stand behind the dot after a column; none behind one without parts."""
+    """Patterns of the field names that may follow a column and a dot; empty for a type without fields."""
     if isinstance(kind, T.StructType):
         return [_escaped(field.name.lower()) for field in kind.fields]
     return _parts(kind.elementType) if isinstance(kind, T.ArrayType) else ["[^`]+"] if isinstance(kind, T.MapType) else []
@@ -116,14 +117,14 @@ def _escaped(name: str) -> str:
 def check_windows(definitions: str) -> None:
     """Check the text of a WINDOW clause.
 
-    :raises ValueError: when there is a subquery in it, for nobody sees what that reads.
+    :raises ValueError: when it contains a subquery, because its relations are not visible.
     """
     if _SUBQUERY.search(definitions):
         raise ValueError("a subquery in a WINDOW clause hides what the query reads; write it in the OVER (...) that uses it")
 
 
 def _nodes(node: Any, named: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
-    """Every node of a plan and of the subqueries in it, each with the names of the common table expressions that it sees."""
+    """Every node of a plan and its subqueries, with the names of the common table expressions in scope."""
     stack = [(node, named)]
     while stack:
         node, named = stack.pop()

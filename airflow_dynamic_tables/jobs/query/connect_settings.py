@@ -1,4 +1,4 @@
-"""The settings of a session over Spark Connect: one message for many, where PySpark's own interface takes one for each."""
+"""Settings of a query over Spark Connect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_dynamic_tables.jobs.query.settings import SessionSettings
 
 
 class ConnectSettings(SessionSettings):
-    """Of a session on a server.
+    """The settings of a session on a server.
 
     :param spark: the session.
     """
@@ -46,7 +46,7 @@ class ConnectSettings(SessionSettings):
                 warnings.warn(warning, stacklevel=2)
 
     def _asked(self, operation: ConfigRequest.Operation, names: Collection[str]) -> dict[str, str | None]:
-        """What the server says of settings; it is not asked of none. A question is no use, so what it warns of is not told."""
+        """Query settings of the server; no names need no call. Warnings are ignored, because a query is not a use."""
         return dict(self._answer(operation).pairs) if names else {}
 
     def _answer(self, operation: ConfigRequest.Operation) -> Any:

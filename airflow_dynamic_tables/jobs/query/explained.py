@@ -1,8 +1,8 @@
-"""The checks of a query where there is no JVM: by the text in which Spark explains what its parser made of the query.
+"""Query checks without a JVM, by Spark's textual explanation of the parsed query.
 
-EXPLAIN runs nothing. The query stands in it twice, as a common table expression, where the grammar wants a query and takes no
-command. The explanation ends in an error before Spark evaluates anything of it: a window that is not defined is found before
-names are looked up.
+EXPLAIN executes nothing. The statement contains the query twice as a common table expression, where the grammar requires a query
+and accepts no command. The explanation ends in an error before Spark evaluates anything: an undefined window is detected before
+names are resolved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.identifiers import quote
-from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, JAVA_CALLS, Ability, ability_of
+from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, JAVA_CALLS, Ability, ability_of
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.jobs.query.checking import LEAVES, WINDOWS, check_name, check_windows
 from airflow_dynamic_tables.jobs.query.connect_settings import ConnectSettings
@@ -25,16 +25,16 @@ from airflow_dynamic_tables.jobs.query.connect_settings import ConnectSettings
 _NOTHING_IS_CUT = {
     "spark.sql.debug.maxToStringFields": "2000000000",
     "spark.sql.maxPlanStringLength": "2147483632",
-    # A deployment may hide words of plans, and with them what the query reads.
+    # A deployment may redact parts of plans, and with them names of relations.
     "spark.sql.redaction.string.regex": "(?!)",
 }
-"""Settings of the session while it explains: what is left out could not be checked."""
+"""Session settings during the explanation: a truncated plan could not be checked."""
 
 _NODE = re.compile(r"^(?P<prefix>(?:[: ] {2})*)(?:\+- |:- )[!'~]?(?P<kind>\w+)")
-"""A line with which a node begins. A text with line breaks may look like it, too."""
+"""The first line of a node. A string literal with line breaks may look like one, too."""
 
 _INDENT = 3
-"""Characters by which a node stands right of its parent."""
+"""Indentation of a node relative to its parent."""
 
 _RELATION = re.compile(r"'UnresolvedRelation \[(?P<name>[^\[\],\n]+)\], \[\], false")
 _ALIAS = re.compile(r"[!'~]?SubqueryAlias (?:(?P<plain>[^`\n]+)|`(?P<quoted>[^`\n]+)`)")
@@ -46,7 +46,7 @@ _NOT_CHECKED = "cannot be checked over Spark Connect: {}; write it otherwise, or
 
 @dataclass(slots=True)
 class _Node:
-    """A node of the tree that the parser made, with its text; ``inner`` are the trees of its subqueries."""
+    """A node of the parsed plan with its text; ``inner`` are the trees of its subqueries."""
 
     kind: str
     depth: int
@@ -56,9 +56,9 @@ class _Node:
 
 
 class ExplainedQueries:
-    """What the parser behind a session makes of queries; every text is asked for once.
+    """Parsed plans of queries in a session; every text is explained once.
 
-    :param spark: a session over Spark Connect, settled already.
+    :param spark: a Spark Connect session whose settings are applied already.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -66,9 +66,9 @@ class ExplainedQueries:
         self._known: dict[str, tuple[_Node, str]] = {}
 
     def check_query(self, query: str, views: Collection[str]) -> None:
-        """Check that a query only reads, and nothing but these views.
+        """Check that a query only reads, and only these views.
 
-        :raises ValueError: when it does not, or nobody can tell.
+        :raises ValueError: when it does more, or cannot be checked.
         """
         root, _ = self._parsed(query)
         legal = frozenset(view.lower() for view in views)
@@ -83,9 +83,9 @@ class ExplainedQueries:
                 raise ValueError(f"for Spark the query reads {node.kind}, and a query reads declared tables only")
 
     def check_allowed(self, plan: RefreshPlan) -> None:
-        """Check that a plan does nothing that this deployment does not allow.
+        """Check that this deployment allows everything a plan does.
 
-        :raises ValueError: when it does, or a text in it looks like it.
+        :raises ValueError: when it does not, or a text in the query looks like a call that is not allowed.
         """
         if plan.allowed == EVERYTHING:
             return
@@ -102,17 +102,17 @@ class ExplainedQueries:
                     raise ValueError(why)
 
     def _exists(self, name: str) -> bool:
-        """Whether a name that a recursive query gives itself would be a table, if it is not recursive: the text hides that."""
+        """Return whether the name of a possibly recursive query would be a table if it is not recursive, which the text omits."""
         return self._spark.catalog.tableExists(quote(name))
 
     def _parsed(self, query: str) -> tuple[_Node, str]:
-        """The tree of a query, and the same as text."""
+        """The tree of a query, and its text."""
         if query not in self._known:
             self._known[query] = self._explained(query)
         return self._known[query]
 
     def _explained(self, query: str) -> tuple[_Node, str]:
-        # Nobody can write these names into a query to make its text look like the end of it.
+        # Random names, so that no query can contain a text that looks like its end.
         shallow, deep, end = (f"{name}_{uuid4().hex}" for name in ("shallow", "deep", "end"))
         statement = (
             f"EXPLAIN EXTENDED WITH {shallow} AS (\n{query}\n), {deep} AS (SELECT * FROM (\n{query}\n)) "
@@ -121,19 +121,19 @@ class ExplainedQueries:
         try:
             with self._whole():
                 text = str(self._spark.sql(statement).collect()[0][0])
-        except AnalysisException as error:  # what the parser says is one, too
+        except AnalysisException as error:  # includes parser errors
             raise ValueError(_as_of_the_query(str(error), query)) from None
         _, found_shallow, rest = text.partition(f"SubqueryAlias {shallow}\n")
         first, found_deep, rest = rest.partition(f"SubqueryAlias {deep}\n")
         second, found_end, _ = rest.partition(f"WindowSpecReference({end})")
         if not (found_shallow and found_deep and found_end):
             raise ValueError(_not_checked("Spark's explanation of it is not whole"))
-        # Of the frame are half a line after the first copy, two nodes above the second one, and two below it.
+        # The frame consists of half a line after the first copy, and two nodes each above and below the second one.
         return _tree(_lines(first.rpartition("\n")[0]), _lines(second)[2:-2]), first
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """The body is explained without anything left out."""
+        """Disable truncation and redaction of plans during the body."""
         settings = ConnectSettings(self._spark)
         before = {name: value for name, value in settings.set_by_anybody().items() if name in _NOTHING_IS_CUT}
         try:
@@ -144,7 +144,7 @@ class ExplainedQueries:
 
 
 def _as_of_the_query(message: str, query: str) -> str:
-    """What the parser says of the statement around a query, which begins in its second line, as it would say it of the query."""
+    """Convert a parser error of the enclosing statement, in which the query begins in the second line, to one of the query."""
     words = message.partition("\n\n== SQL")[0].partition("\n\nJVM stacktrace:")[0].strip()
     place = _PLACE.search(words)
     if place is None:
@@ -160,7 +160,7 @@ def _not_checked(why: str) -> str:
 
 
 def _lines(text: str) -> list[_Node]:
-    """The nodes that begin in a text, without what is above and below each other."""
+    """The nodes that begin in a text, with depths but without their hierarchy."""
     nodes: list[_Node] = []
     for line in text.split("\n"):
         if begun := _NODE.match(line):
@@ -171,7 +171,7 @@ def _lines(text: str) -> list[_Node]:
 
 
 def _tree(shallow: list[_Node], deep: list[_Node]) -> _Node:
-    """The tree of a query that stands at two depths. A literal of the query that looks like a node does not move with it.
+    """Build the tree of a query that is printed at two depths. A literal that looks like a node is not indented further.
 
     :raises ValueError: when there is such a literal.
     """
@@ -194,9 +194,9 @@ def _tree(shallow: list[_Node], deep: list[_Node]) -> _Node:
 
 
 def _nodes(root: _Node) -> Iterator[tuple[_Node, frozenset[str], frozenset[str]]]:
-    """Every node, each with the names of the common table expressions that it sees, and of those that it is a part of.
+    """Every node, with the names of the common table expressions in scope, and of those that contain it.
 
-    Whether one of these is RECURSIVE, so that the parts see it, is not in the text.
+    The text omits whether one of the latter is RECURSIVE, so that its own name is in scope.
     """
     stack = [(root, frozenset[str](), frozenset[str]())]
     while stack:

@@ -1,4 +1,4 @@
-"""What a query may do besides SQL, by the tree that Spark's own parser makes of it: nobody else reads it as Spark does."""
+"""Check of a query's abilities beyond SQL, by the tree of Spark's own parser."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
-from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, JAVA_CALLS, Ability, ability_of
+from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, JAVA_CALLS, Ability, ability_of
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 
 _CALLS = {"UnresolvedFunction": "nameParts", "UnresolvedTableValuedFunction": "name"}
-"""Nodes that call a function, and which of their parts is its name."""
+"""Nodes that call a function, with the attribute that holds its name."""
 
 
 def check_allowed(spark: SparkSession, plan: RefreshPlan) -> None:
-    """Refuse a plan whose query, predicates or functions do what this deployment does not allow.
+    """Reject a plan whose query, predicates or functions need abilities that this deployment denies.
 
-    :raises ValueError: says what, and in which line and column of the query.
+    :raises ValueError: names the ability, with line and column of the query.
     """
     if plan.allowed == EVERYTHING:
         return
@@ -35,7 +35,7 @@ def check_allowed(spark: SparkSession, plan: RefreshPlan) -> None:
 
 
 def _need(node: Any) -> Ability | None:
-    """What a node needs besides SQL."""
+    """The ability beyond SQL that a node needs."""
     kind = str(node.getClass().getSimpleName())
     if kind == "ScriptTransformation":
         return Ability.TRANSFORM
@@ -53,7 +53,7 @@ def _place(node: Any) -> str:
 
 
 class _Nodes:
-    """Walks through trees of Spark: through every part of every node, so that nothing in them is left out."""
+    """Traverses trees of Spark completely, including all parts of every node."""
 
     def __init__(self, spark: SparkSession) -> None:
         loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Settings: those that decide what a query means are the same on every cluster, unless the definition says otherwise."""
+"""Settings that determine the meaning of a query: independent of the cluster unless the definition sets them."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS, FIXED, 
 
 
 class SessionSettings(ABC):
-    """The settings of a session, many at once: over a network every question takes its time."""
+    """The settings of a session, accessed in bulk because each call over a network has latency."""
 
     @abstractmethod
     def set_by_anybody(self) -> dict[str, str]:
-        """What does not have Spark's default, or may not have it."""
+        """Settings that do not, or may not, have Spark's default."""
 
     @abstractmethod
     def values(self, names: Collection[str]) -> dict[str, str | None]:
-        """What these settings are, whoever says so; ``None`` for one that this Spark does not have."""
+        """The effective values of settings; ``None`` for one that this Spark does not have."""
 
     @abstractmethod
     def modifiable(self, names: Collection[str]) -> frozenset[str]:
-        """Those that Spark itself has and that can be changed in a session."""
+        """The settings of Spark itself that can be changed in a session."""
 
     @abstractmethod
     def change(self, values: Mapping[str, str], defaults: Collection[str] = ()) -> None:
-        """Set some, and give others the cluster's or Spark's default."""
+        """Set values, and reset other settings to the cluster's or Spark's default."""
 
 
 class JvmSettings(SessionSettings):
-    """Of a session in this process.
+    """The settings of a session in this process.
 
     :param spark: the session.
     """
@@ -61,19 +61,19 @@ class JvmSettings(SessionSettings):
 
 
 def settle_settings(settings: SessionSettings, plan: RefreshPlan) -> dict[str, str]:
-    """Give every setting that decides rows its one value.
+    """Apply the value of every setting that affects the meaning of a query.
 
-    :return: what the cluster had set and the definition did not ask for, so that it is not used.
+    :return: settings of the cluster that are ignored because the definition does not set them.
     """
     ours = {**DEFAULTS, **FIXED, TIME_ZONE: plan.timezone}
     odd = {name: value for name, value in settings.set_by_anybody().items() if decides_rows(name) and name not in plan.settings}
     of_spark = settings.modifiable(odd)
-    # Others are of what is built into the cluster. Under spark.sql.legacy. are the earlier names of many, which Spark still reads
-    # and does not list.
+    # Others belong to extensions of the cluster. Settings under spark.sql.legacy. include former names, which Spark still reads
+    # but does not list.
     unasked = {name: value for name, value in odd.items() if name in of_spark or name.startswith("spark.sql.legacy.")}
     wanted = {name: value for name, value in ours.items() if name not in plan.settings or name not in DEFAULTS}
     known = settings.values(wanted)
-    # Spark warns of some as soon as they are set.
+    # Spark logs a warning when some settings are set, even to the same value.
     new = {name: value for name, value in wanted.items() if known.get(name) != value}
     settings.change(new, defaults=unasked.keys() - ours.keys())
     return {name: value for name, value in unasked.items() if ours.get(name) != value}

@@ -1,1 +1,1 @@
-"""The operator that makes a table of a query, once."""
+"""The operator of CREATE TABLE AS."""

@@ -1,4 +1,4 @@
-"""A task that makes a table of a query, in a DAG of yours."""
+"""The operator for CREATE TABLE AS in user DAGs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_dynamic_tables.core.plain import to_plain
-from airflow_dynamic_tables.dags_support.declared import load_every
+from airflow_dynamic_tables.dags.declared import load_every
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import configured_connection
@@ -17,9 +17,9 @@ from airflow_dynamic_tables.operators.links import SparkLink
 from airflow_dynamic_tables.operators.reconcilers import beside_ours
 from airflow_dynamic_tables.operators.reporting import as_airflow
 from airflow_dynamic_tables.operators.run_arguments import owner_of
-from airflow_dynamic_tables.operators.spark_tasks.running import RunsSpark
-from airflow_dynamic_tables.services.creating.running import create_table_as
-from airflow_dynamic_tables.services.creating.wanted import Created, QueryPlace, WantedTable, keys_in, named_new_table, purpose_of
+from airflow_dynamic_tables.operators.spark_tasks import RunsSpark
+from airflow_dynamic_tables.services.ctas.running import create_table_as
+from airflow_dynamic_tables.services.ctas.wanted import Created, QueryPlace, WantedTable, keys_in, named_new_table, purpose_of
 from airflow_dynamic_tables.services.names import names_scope
 from airflow_dynamic_tables.services.settings import find_catalogs_file
 from airflow_dynamic_tables.services.workspace import open_workspace
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _HOW = {"format": None, "partitioned_by": (), "comment": None, "timezone": "UTC", "catalogs_file": None}
-"""Arguments that say how the table is made, and what they are when nobody says."""
+"""Arguments for the created table, with their defaults."""
 
 
 class CreateTableAsOperator(RunsSpark):
-    """CREATE TABLE AS: begin, spark-submit, commit; all before success is reported. On failure the table never existed.
+    """Create a table from a query: begin, spark-submit, commit; all before success is reported. On failure, no table exists.
 
-    Table, query and how the table is made are templates; a query that ends with ``.sql`` is the file that has it. Its callbacks
-    reconcile by the token of the try. Outlets are yours to name.
+    Table, query and table properties are templates; a query that ends with ``.sql`` is a file name. Its callbacks reconcile by
+    the token of the try. It sets no outlets.
 
-    :param table: its name; what it leaves out is as the catalogs file says.
+    :param table: the name of the table; the catalogs file completes short names.
     :param query: the query that returns its rows.
-    :param if_not_exists: a table that is there stays, and the task succeeds.
-    :param replace: the rows of a table that was made so are replaced in one step.
+    :param if_not_exists: whether to keep an existing table, and succeed.
+    :param replace: whether to atomically replace the rows of a table created this way.
     :param definitions: the definitions file or folder that declares sources; read when the task runs.
     :param catalog_conn_id: Airflow connection of type ``dynamic_tables``; default: option ``connection`` of section
         ``dynamic_tables``.
-    :param kwargs: ``format``, ``partitioned_by``, ``comment`` and ``timezone`` of the table, ``catalogs_file``, and what
-        SparkSubmitOperator takes.
-    :raises ConfigurationError: when ``if_not_exists`` and ``replace`` are both given.
+    :param kwargs: ``format``, ``partitioned_by``, ``comment`` and ``timezone`` of the table, ``catalogs_file``, and arguments of
+        SparkSubmitOperator.
+    :raises ConfigurationError: if ``if_not_exists`` and ``replace`` are both given.
     """
 
     ui_color = "#e4f4f8"
@@ -72,7 +72,7 @@ class CreateTableAsOperator(RunsSpark):
     ) -> None:
         how = {name: kwargs.pop(name, default) for name, default in _HOW.items()}
         defaults = kwargs.get("default_args") or {}
-        # A durable job would be found again by a later try, whose stage it does not write to.
+        # A later try would find a durable job again, which does not write to the stage of that try.
         fixed = {"name": "create-table-as", "durable": False}
         super().__init__(**{**fixed, **kwargs, **beside_ours({**defaults, **kwargs}, counts=False)})
         self.table = table
@@ -87,10 +87,10 @@ class CreateTableAsOperator(RunsSpark):
         self.catalogs_file = Path(how["catalogs_file"]) if how["catalogs_file"] else beside
         self.catalog_conn_id = catalog_conn_id or configured_connection()
 
-    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # it returns nothing there
-        """Make the table.
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base method returns nothing
+        """Create the table.
 
-        :return: its name, what became of it, and version, rows, files, bytes, seconds, token and sources when it was made.
+        :return: its name and outcome; if created, also version, rows, files, bytes, seconds, token and sources.
         """
         try:
             made = self._create(context)
@@ -137,7 +137,7 @@ class CreateTableAsOperator(RunsSpark):
         )
 
     def _definitions(self) -> Definitions:
-        """The definitions that are fine; what is wrong with others is not this task's affair."""
+        """Load the valid definitions; mistakes in others are only logged."""
         if self.definitions is None:
             return Definitions()
         defined, mistakes = load_every(self.definitions, self.catalogs_file)

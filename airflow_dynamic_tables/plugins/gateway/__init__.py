@@ -1,1 +1,1 @@
-"""The REST gateway in Airflow's api-server: mounted there, under Airflow's logins and rights, with runs of DAGs as its jobs."""
+"""The REST gateway in Airflow's api-server, with Airflow's authentication and authorization, and DAG runs as jobs."""

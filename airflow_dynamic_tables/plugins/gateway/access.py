@@ -1,4 +1,4 @@
-"""What somebody may do with a table in Airflow: what Airflow's auth manager says of the DAG that refreshes it."""
+"""Access to the gateway: protection against cross-site requests, and Airflow's logins and permissions."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from airflow_dynamic_tables.plugins.gateway.origins import why_foreign
 if TYPE_CHECKING:
     from airflow.api_fastapi.auth.managers.base_auth_manager import ResourceMethod
 
+
 _ASKED: Mapping[Right, tuple[ResourceMethod, DagAccessEntity | None]] = {
     Right.READ: ("GET", None),
     Right.REFRESH: ("POST", DagAccessEntity.RUN),
     Right.CHANGE: ("PUT", None),
     Right.DROP: ("DELETE", None),
 }
-"""What Airflow's own API asks for to show, to trigger, to pause and to delete a DAG."""
+"""Permissions that Airflow's API requires to show, trigger, pause and delete a DAG."""
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A user of Airflow, and the token by which Airflow's API knows the same user.
+    """An Airflow user, and the user's token for Airflow's API.
 
-    Only an auth manager that lets people in without a login has users without a token.
+    The token is missing only with an auth manager that permits access without login.
     """
 
     user: BaseUser
@@ -44,21 +45,21 @@ class Login:
 
 
 class AirflowAccess(Access):
-    """Airflow's logins, and its rights by DAG."""
+    """Authentication by Airflow, and authorization by DAG."""
 
     @property
     def security_schemes(self) -> Mapping[str, Mapping[str, Any]]:
-        """A token of Airflow's ``/auth/token``, or the cookie of its UI."""
+        """The security schemes: a token of Airflow's ``/auth/token``, or the cookie of its UI."""
         return {
             "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
             "cookie": {"type": "apiKey", "in": "cookie", "name": COOKIE_NAME_JWT_TOKEN},
         }
 
     async def caller(self, request: Request) -> Caller:
-        """The user of Airflow who sent a request, as Airflow's own API knows users.
+        """Return the Airflow user of a request, as in Airflow's API.
 
-        :raises UnauthenticatedError: when there is no login, or it is over.
-        :raises ForbiddenError: when the request changes something and comes from a page of somebody else.
+        :raises UnauthenticatedError: if there is no login, or it has expired.
+        :raises ForbiddenError: if a modifying request has a foreign origin.
         """
         bearer = await bearer_scheme(request)
         try:
@@ -71,7 +72,7 @@ class AirflowAccess(Access):
         return Caller(user.get_name(), Login(user, token))
 
     def allowed(self, caller: Caller, right: Right, tables: Collection[GuardedTable]) -> set[TableIdentifier]:
-        """Those of the tables with whose DAGs the caller may do that, whether or not Airflow has such a DAG."""
+        """Return the tables whose DAGs the caller has the right to, whether or not the DAGs exist in Airflow."""
         dag_ids = {table.workflow_id for table in tables}
         teams = DagModel.get_dag_id_to_team_name_mapping(sorted(dag_ids))
         of_team: dict[str | None, set[str]] = defaultdict(set)

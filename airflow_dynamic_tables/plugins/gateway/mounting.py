@@ -1,4 +1,4 @@
-"""What Airflow mounts for the REST gateway. Every process of Airflow imports this, so nothing is built before somebody asks."""
+"""The ASGI application of the REST gateway; all Airflow processes import it, so the gateway is built on first use."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PREFIX = "/v3"
-"""Where it is mounted; the paths of the gateway begin with it."""
+"""Mount path, and prefix of all gateway paths."""
 
 log = logging.getLogger(__name__)
 
 
 class Gateway:
-    """The ASGI application that Airflow mounts. The gateway itself is built in a thread at the first request.
+    """The ASGI application mounted in Airflow. It builds the gateway in a thread at the first request.
 
-    When that fails, Airflow goes on without it: the request is answered by 503, and the next one tries again.
+    On failure, Airflow is not affected: the response is 503, and the next request tries again.
     """
 
     def __init__(self) -> None:
@@ -31,17 +31,17 @@ class Gateway:
         self._application: Application | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Handle a request."""
         if scope["type"] != "http":
             await send({"type": "websocket.close"})
             return
         try:
             application = await self._opened(scope["app"])
-        except Exception:  # whatever is wrong with this installation, Airflow must go on
+        except Exception:  # an invalid installation must not affect Airflow
             log.exception("The REST gateway of dynamic tables cannot be opened.")
             await _answer_unavailable(scope, send)
             return
-        # The gateway has the same paths with Airflow and without: it does not know that it is mounted.
+        # The gateway has the same paths without Airflow, so it must not see that it is mounted.
         await application({**scope, "root_path": scope.get("app_root_path", ""), "path_params": {}}, receive, send)
 
     async def _opened(self, airflow: Any) -> Application:
@@ -58,7 +58,7 @@ def _open(airflow: Any) -> Application:
 
 
 async def _answer_unavailable(scope: Scope, send: Send) -> None:
-    """What every other problem looks like, without a line of the code that cannot be imported."""
+    """Send a problem like the gateway's own, without its code, which may fail to import."""
     problem = {
         "type": "urn:airflow-dynamic-tables:problem:unavailable",
         "title": "Not now",

@@ -1,4 +1,4 @@
-"""Puts the gateway together as Airflow is configured: its connection, its definitions, its logins, its DAGs."""
+"""Construction of the gateway from Airflow's configuration: connection, definitions, logins and DAGs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from starlette.types import ASGIApp
 from airflow_dynamic_tables.api.access import Caller
 from airflow_dynamic_tables.api.app import make_app
 from airflow_dynamic_tables.api.declared import Declared
-from airflow_dynamic_tables.api.desk import Gateway, guarded, known_table
-from airflow_dynamic_tables.api.pool import Workspaces
+from airflow_dynamic_tables.api.desk import Gateway, Workspaces, guarded, known_table
 from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.dags_support.declared import configured_threshold
+from airflow_dynamic_tables.dags.declared import configured_threshold
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, DefinitionError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook, configured_connection
 from airflow_dynamic_tables.plugins.gateway.access import AirflowAccess
-from airflow_dynamic_tables.plugins.gateway.in_process import AT_ONCE, airflow_as
-from airflow_dynamic_tables.plugins.gateway.runs import AirflowRuns
+from airflow_dynamic_tables.plugins.gateway.runs import AT_ONCE, AirflowRuns, airflow_as
 from airflow_dynamic_tables.schedulers.airflow import AirflowScheduler
 from airflow_dynamic_tables.schedulers.base import WorkflowScheduler
 from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER, open_scheduler
@@ -35,9 +33,9 @@ from airflow_dynamic_tables.services.workspace import Workspace
 
 
 def open_gateway(airflow: ASGIApp) -> FastAPI:
-    """The gateway of this Airflow. What is wrong with its configuration is said to every request that needs it.
+    """Create the gateway of this Airflow. Configuration errors are returned to the requests that they affect.
 
-    :param airflow: the application that it is mounted in.
+    :param airflow: the application in which it is mounted.
     """
     declared = Declared(_open_project)
     runs = AirflowRuns(airflow, partial(_workflow_of, declared))
@@ -46,7 +44,7 @@ def open_gateway(airflow: ASGIApp) -> FastAPI:
 
 
 def _as_caller(airflow: ASGIApp, workspace: Workspace, caller: Caller) -> Workspace:
-    """A workspace whose Airflow is this one, and knows the caller: DAGs are paused and unpaused by who suspends and resumes."""
+    """Return a workspace that accesses this Airflow as the caller, so that the caller's permissions apply to pausing DAGs."""
 
     def open_as_caller(name: str, connections: Connections) -> WorkflowScheduler:
         token = caller.user.token
@@ -61,7 +59,7 @@ def _workflow_of(declared: Declared, workspace: Workspace, identifier: TableIden
 
 
 def _open_project() -> Project | None:
-    """The definitions, when this machine has them."""
+    """Open the definitions, if they are on this machine."""
     with _unavailable():
         path = _definitions()
         return open_project(str(path), threshold=configured_threshold()) if path is not None else None
@@ -75,7 +73,7 @@ def _open_workspace() -> Workspace:
 
 
 def _definitions() -> Path | None:
-    """Where the definitions are, see option ``definitions``; ``None`` when nobody says, and they are not beside the DAGs."""
+    """Return the path of the definitions, see option ``definitions``; ``None`` if not configured and not beside the DAGs."""
     named = str(conf.get("dynamic_tables", "definitions", fallback="")) or os.environ.get("DYNAMIC_TABLES_DEFINITIONS")
     if named:
         return Path(named)
@@ -85,7 +83,7 @@ def _definitions() -> Path | None:
 
 @contextmanager
 def _unavailable() -> Iterator[None]:
-    """Nothing is wrong with the request when something is with the configuration: it may be sent again when that is right."""
+    """Translate configuration errors: the request is valid, and can be retried after the configuration is corrected."""
     try:
         yield
     except (ConfigurationError, DefinitionError) as error:

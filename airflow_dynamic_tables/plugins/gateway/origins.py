@@ -1,4 +1,4 @@
-"""Where a request comes from, so that no page of somebody else's acts for a person who is logged in."""
+"""Origins of requests: whether a page of another site sent them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _CHANGES_NOTHING = ("GET", "HEAD", "OPTIONS")
 
 
 def why_foreign(request: Request) -> str | None:
-    """Why a request that may change something is refused for where it comes from; ``None`` when it is not.
+    """Return why a modifying request is rejected because of its origin; ``None`` if it is not.
 
-    A browser sends the cookie of the UI along with whatever any page asks for, but then it says whose page that is.
+    Browsers send the UI's cookie with requests of any page, but include the origin of that page.
     """
     if request.method in _CHANGES_NOTHING:
         return None
@@ -21,7 +21,7 @@ def why_foreign(request: Request) -> str | None:
     if origin is None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and token:
-            return None  # it is the login then, and no browser adds it by itself, as it does for Basic and Negotiate
+            return None  # it is the login, and browsers do not add it by themselves, unlike Basic and Negotiate
         return "With a cookie as its login, a request that changes something must have an Origin; or send a bearer token."
     if _normalised(origin) in _own_origins(request):
         return None
@@ -39,7 +39,7 @@ def _own_origins(request: Request) -> set[str]:
 
 
 def _normalised(url: str) -> str | None:
-    """Scheme, host and port in one spelling; ``None`` when there is no host, as in the ``null`` of a page without origin."""
+    """Normalize scheme, host and port; ``None`` without a host, such as for the ``null`` origin."""
     try:
         parts = urlsplit(url)
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)

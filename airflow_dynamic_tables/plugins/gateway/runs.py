@@ -1,4 +1,4 @@
-"""Refreshes that somebody asks for by REST: runs of the DAGs of their tables, triggered with the rights of whoever asks."""
+"""Airflow's REST API, called within its own api-server: without network or address, with the caller's permissions."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import httpx
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
+from anyio import from_thread
 from sqlalchemy import select
 from starlette.types import ASGIApp
 
 from airflow_dynamic_tables.api.access import Caller, Refresher
+from airflow_dynamic_tables.clients.connections import Connection
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
@@ -25,12 +28,45 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.ledger.jobs import Job, JobRefresh, RefreshWish, WorkState
 from airflow_dynamic_tables.operators.run_arguments import PERIODIC
-from airflow_dynamic_tables.plugins.gateway.in_process import airflow_as
-from airflow_dynamic_tables.schedulers.airflow_api import AirflowApi
+from airflow_dynamic_tables.schedulers.airflow import AirflowApi
+from airflow_dynamic_tables.schedulers.http import Address
 from airflow_dynamic_tables.services.workspace import Workspace
 
+AT_ONCE = 8
+"""Most concurrent requests of the gateway.
+
+Each may occupy two of an api-server's 40 threads: its own, and one for its call to Airflow. This prevents deadlocks between
+threads, and leaves threads for Airflow's own pages if catalogs hang.
+"""
+
+_ADDRESS = Address("Airflow", "the login of the caller", "http://airflow")
+
+
+class InProcessTransport(httpx.BaseTransport):
+    """Transport from worker threads of a server to an application on the event loop of that server."""
+
+    def __init__(self, application: ASGIApp) -> None:
+        self._transport = httpx.ASGITransport(application, raise_app_exceptions=False)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request, and wait for the complete response."""
+        return from_thread.run(self._answer, request)
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        answer = await self._transport.handle_async_request(request)
+        return httpx.Response(answer.status_code, headers=answer.headers, stream=httpx.ByteStream(await answer.aread()))
+
+
+def airflow_as(token: str, airflow: ASGIApp) -> AirflowApi:
+    """Return a client of Airflow's API with the caller's token, so that Airflow enforces the caller's permissions.
+
+    :param airflow: the application in which the gateway is mounted.
+    """
+    return AirflowApi(_ADDRESS, Connection(extra={"token": token}), InProcessTransport(airflow))
+
+
 WorkflowOf = Callable[[Workspace, TableIdentifier], str]
-"""Finds the DAG of a table."""
+"""Returns the DAG id of a table."""
 
 _ENDS = {
     "success": WorkState.SUCCEEDED,
@@ -39,24 +75,24 @@ _ENDS = {
     "upstream_failed": WorkState.FAILED,
     "removed": WorkState.LOST,
 }
-"""States of Airflow's tasks after which nothing more becomes of them."""
+"""Final states of Airflow tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class AirflowRuns(Refresher):
-    """Has Airflow do it: a job is one run of each DAG that its tables have, and the runs have the name of the job.
+    """Refreshes by DAG runs: a job is one run of each DAG of its tables, and the run ids contain the job id.
 
-    ``airflow`` is the application that the gateway is mounted in.
+    ``airflow`` is the application in which the gateway is mounted.
     """
 
     airflow: ASGIApp
     workflow_of: WorkflowOf
 
     def start(self, workspace: Workspace, caller: Caller, job: Job) -> None:
-        """Trigger the runs, logged in as the caller. One that is there already is this job's: it has its name.
+        """Trigger the runs as the caller. An existing run with the id belongs to this job.
 
-        :raises ForbiddenError: when Airflow does not let the caller; nothing was started then.
-        :raises ConflictError: when a run would not begin; nothing was started then.
+        :raises ForbiddenError: if Airflow denies access; nothing was started.
+        :raises ConflictError: if a run would not start; nothing was started.
         """
         of_dag: dict[str, list[TableIdentifier]] = defaultdict(list)
         for refresh in job.refreshes:
@@ -68,7 +104,7 @@ class AirflowRuns(Refresher):
             confs = {dag_id: _conf(airflow, dag_id, tables, job.wish) for dag_id, tables in of_dag.items()}
             for number, (dag_id, conf) in enumerate(confs.items()):
                 cluster = {"clusterType": "airflow", "dagId": dag_id, "runId": _run_id(job)}
-                # First: when this process is killed in between, whoever looks finds the run.
+                # Recorded first, so that the run is found if this process is killed.
                 for table in of_dag[dag_id]:
                     workspace.ledger.change_job(job.id, table, cluster=cluster)
                 error = _trigger(airflow, dag_id, conf, job)
@@ -79,7 +115,7 @@ class AirflowRuns(Refresher):
                     workspace.ledger.change_job(job.id, table, state=became, error=str(error) if error else None)
 
     def look(self, workspace: Workspace, job: Job) -> None:
-        """Read what became of the runs. A run that Airflow does not have any more is lost."""
+        """Update the states of the runs. A run that Airflow no longer has is lost."""
         open_ones = [refresh for refresh in job.refreshes if refresh.cluster_info and not refresh.state.is_end]
         if not open_ones:
             return
@@ -99,7 +135,7 @@ class _Task(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """A run, and the current try of each of its tasks."""
+    """A run, and the current try of each task."""
 
     has_ended: bool
     tasks: dict[str, _Task]
@@ -110,10 +146,10 @@ def _run_id(job: Job) -> str:
 
 
 def _conf(airflow: AirflowApi, dag_id: str, tables: Collection[TableIdentifier], wish: RefreshWish) -> dict[str, Any]:
-    """What a run is triggered with, see :mod:`~airflow_dynamic_tables.operators.run_arguments`.
+    """Return the conf of a run, see :mod:`~airflow_dynamic_tables.operators.run_arguments`.
 
-    :raises ForbiddenError: when the caller may not look at the DAG.
-    :raises ConflictError: when a run of it would not begin.
+    :raises ForbiddenError: if the caller may not read the DAG.
+    :raises ConflictError: if a run of it would not start.
     """
     with _refusals():
         dag = airflow.dag(dag_id)
@@ -133,7 +169,7 @@ def _conf(airflow: AirflowApi, dag_id: str, tables: Collection[TableIdentifier],
 
 
 def _trigger(airflow: AirflowApi, dag_id: str, conf: dict[str, Any], job: Job) -> ForbiddenError | ConflictError | None:
-    """Trigger a run; why Airflow does not. When nobody knows whether it did, whoever looks at the job finds out."""
+    """Trigger a run, and return the error if Airflow rejects it. An unknown outcome is resolved when the job is read."""
     try:
         with _refusals(), suppress(SchedulerUnavailableError):
             airflow.trigger(dag_id, conf, _run_id(job))
@@ -144,7 +180,7 @@ def _trigger(airflow: AirflowApi, dag_id: str, conf: dict[str, Any], job: Job) -
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """What Airflow says against the caller, as the gateway says it."""
+    """Translate Airflow's errors to those of the gateway."""
     try:
         yield
     except ConfigurationError as error:
@@ -154,7 +190,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _runs(run_id: str, dag_ids: Collection[str]) -> dict[str, _Run]:
-    """The runs of that name, by their DAGs. From Airflow's database: whoever may look at a job may look at what became of it."""
+    """Return the runs with an id, by DAG, from Airflow's database: permission to read the job includes its runs."""
     runs = select(DagRun.dag_id, DagRun.state).where(DagRun.run_id == run_id, DagRun.dag_id.in_(dag_ids))
     tasks = select(TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.id, TaskInstance.state).where(
         TaskInstance.run_id == run_id, TaskInstance.dag_id.in_(dag_ids)
@@ -162,7 +198,7 @@ def _runs(run_id: str, dag_ids: Collection[str]) -> dict[str, _Run]:
     with create_session() as session:
         found = {dag_id: _Run(state in ("success", "failed"), {}) for dag_id, state in session.execute(runs)}
         for dag_id, task_id, token, state in session.execute(tasks):
-            if dag_id in found:  # else the run was made since the first look
+            if dag_id in found:  # otherwise created after the first query
                 found[dag_id].tasks[task_id] = _Task(str(token), state)
     return found
 

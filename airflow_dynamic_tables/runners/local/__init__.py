@@ -1,1 +1,1 @@
-"""Spark's own Connect server on this machine: started once, found by whoever needs it, ended when nobody uses it."""
+"""A Spark Connect server on this machine, started on demand and stopped when idle."""

@@ -1,8 +1,9 @@
-"""A way to a local server on which no other process can answer in its place.
+"""A relay to a local server that no other process can impersonate.
 
-A port of this machine proves nothing: any user may listen on it before the server does, or after the server has died. gRPC hides
-its connections and makes new ones by itself, so it connects to a Unix socket in a private folder instead. Each connection is then
-joined to one to the server's port, and before a byte is sent, the other end must be a socket of the server's own processes.
+A port number does not identify a process: any user may listen on it before the server does, or after the server has died. gRPC
+hides its connections and reconnects by itself, so it connects to a Unix socket in a private folder instead. The relay joins each
+connection to one to the server's port, and forwards data only after checking that the other end is a socket of the server's
+processes.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from airflow_dynamic_tables.clients.processes import Process
 from airflow_dynamic_tables.exceptions import JobFailedError
 
 _ACCEPT_SECONDS = 5.0
-"""How long the server may take to accept a connection. A longer pause of Java ends the connection, and the client tries again."""
+"""Seconds for the server to accept a connection. A longer pause of Java closes the connection, and the client retries."""
 
 _POLL_SECONDS = 0.01
 _HOST = "127.0.0.1"
 _OWN_HOST = (_HOST, f"::ffff:{_HOST}")
-"""How the kernel writes the address of a socket for IPv4, and of one for both."""
+"""The kernel's spellings of the address, for IPv4 and dual-stack sockets."""
 
 _CHUNK = 1 << 18
 
 
 class Relay:
-    """Joins connections of this process to a server, once the server has proved that the port is its own.
+    """Joins connections of this process to a server, after checking that the port belongs to the server.
 
     :param process: the process of the server, or the one that becomes it.
-    :param port: where the server listens, on 127.0.0.1.
+    :param port: the server's port on 127.0.0.1.
     """
 
     def __init__(self, process: Process, port: int) -> None:
@@ -49,7 +50,7 @@ class Relay:
     def refuse_stranger(self) -> None:
         """Raise when a connection was refused because another process answered.
 
-        :raises JobFailedError: names the port, and the remedy.
+        :raises JobFailedError: names the port and the remedy.
         """
         if self.met_stranger:
             raise JobFailedError(
@@ -68,7 +69,7 @@ class Relay:
             threading.Thread(target=self._join, args=(client,), daemon=True).start()
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         with self._lock:
             connections = [*self._open]
         for each in connections:
@@ -101,7 +102,7 @@ class Relay:
                 self._open.difference_update(connections)
 
     def _is_of_server(self, connection: socket.socket) -> bool:
-        """Whether the other end of a connection is a socket that the server has accepted."""
+        """Return whether the other end of a connection is a socket that the server accepted."""
         own_port = connection.getsockname()[1]
         deadline = time.monotonic() + _ACCEPT_SECONDS
         while time.monotonic() < deadline:
@@ -121,13 +122,13 @@ class Relay:
 
 @contextmanager
 def relayed(folder: Path, process: Process, port: int) -> Iterator[tuple[str, Relay]]:
-    """A target for gRPC that leads to a server while the body runs, and to no other process at any time.
+    """A gRPC target that leads to a server during the body, and never to another process.
 
-    :param folder: that only this user can enter.
+    :param folder: accessible by this user only.
     """
     name = f"relay-{secrets.token_hex(8)}"
     held = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    # The address of a socket has room for a hundred characters, and the temporary folder may have more.
+    # A socket's address is limited to about a hundred characters, and the temporary folder's path may be longer.
     address = f"/proc/self/fd/{held}/{name}"
     relay = Relay(process, port)
     try:
@@ -149,7 +150,7 @@ def relayed(folder: Path, process: Process, port: int) -> Iterator[tuple[str, Re
 
 
 def _sockets_of(pid: int, port: int) -> list[int | None]:
-    """The clients' ports of the connections that a process has accepted on a port of this machine; ``None`` where it listens."""
+    """Client ports of connections that a process accepted on a port of this machine; ``None`` for a listening socket."""
     try:
         found = psutil.Process(pid).net_connections("tcp")
     except psutil.Error:
@@ -159,7 +160,7 @@ def _sockets_of(pid: int, port: int) -> list[int | None]:
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
-    """Pass on what arrives; the end of one side is the end of both, as HTTP/2 has it."""
+    """Forward data; when one side ends, both are closed, as in HTTP/2."""
     with suppress(OSError):
         while chunk := source.recv(_CHUNK):
             target.sendall(chunk)

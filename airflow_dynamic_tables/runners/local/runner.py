@@ -1,4 +1,4 @@
-"""Refreshes on the local server: found or started when a job needs it, so that nobody has to look after it."""
+"""Runner on the local server, which is started on demand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from airflow_dynamic_tables.clients.processes import machine
-from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, QueryTestPlans
+from airflow_dynamic_tables.core.query_test_plans import QueryTestOutcomes, QueryTestPlans
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import JobFailedError
@@ -18,7 +18,7 @@ from airflow_dynamic_tables.runners.registry import CONNECT_SCHEME, end_session,
 
 
 def is_there(installation: str) -> bool:
-    """Whether a local server of an installation runs, or hangs and would be replaced; never on a machine that cannot have one.
+    """Return whether a local server of an installation runs, even if it hangs; False on a machine that cannot have one.
 
     :param installation: the URL of its database.
     """
@@ -29,9 +29,9 @@ class LocalServerRunner(Runner):
     """Runs jobs on the local server of an installation.
 
     :param installation: the URL of its database.
-    :param on_line: gets what the job says.
-    :param jars: for the class path of the server, when it does not run yet: files, separated by commas.
-    :raises ConfigurationError: names a setting of the definition that a server cannot be told.
+    :param on_line: receives the job's output.
+    :param jars: files for the class path of a new server, separated by commas.
+    :raises ConfigurationError: names a setting of the definition that does not apply to a server.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class LocalServerRunner(Runner):
         self._on_line = on_line
         self._jars = jars
         self._is_stopped = False
-        # Settings are looked at before anything is started or waited for; the address comes with the first job.
+        # Validates the settings before a server is started or waited for; the address is set by the first job.
         self._runner = runner_for(settings, f"{CONNECT_SCHEME}localhost", on_line)
 
     def run(self, plan: RefreshPlan, environment: Mapping[str, str]) -> None:
@@ -57,7 +57,7 @@ class LocalServerRunner(Runner):
 
     @contextmanager
     def _on_server(self) -> Iterator[Runner]:
-        """The runner for the server, which is started if it does not run; no other process is ever sent anything."""
+        """The runner for the server, which is started if necessary; no other process ever receives data."""
         folder = ServerFolder.of(self._installation)
         server, is_new = start(folder, Options(jars=self._jars))
         process = folder.process()

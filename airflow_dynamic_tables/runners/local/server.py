@@ -1,8 +1,9 @@
-"""A Spark Connect server of this user and installation on this machine: start, stop, look."""
+"""The local Spark Connect server: start, stop, status, and health check."""
 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -15,43 +16,83 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from uuid import uuid4
 
 from airflow_dynamic_tables.clients.processes import Process, wait_until_gone
-from airflow_dynamic_tables.exceptions import ConflictError, JobFailedError
-from airflow_dynamic_tables.runners.environment import spark_environment
-from airflow_dynamic_tables.runners.finding import find_java, find_spark_submit
-from airflow_dynamic_tables.runners.local.command import POOLS, arguments_of, pools_file
+from airflow_dynamic_tables.exceptions import ConflictError, JobFailedError, MissingExtraError
 from airflow_dynamic_tables.runners.local.folder import Options, Server, ServerFolder, private_file
-from airflow_dynamic_tables.runners.local.health import answered_version
-from airflow_dynamic_tables.runners.local.watching import LAUNCH, WATCH
+from airflow_dynamic_tables.runners.local.relay import relayed
+from airflow_dynamic_tables.runners.local.watching import LAUNCH, POOLS, WATCH, arguments_of, pools_file
+from airflow_dynamic_tables.runners.spark_home import find_java, find_spark_submit, spark_environment
+
+_SERVICE = "/spark.connect.SparkConnectService"
+_USER = "dynamic-tables"
+_VERSION = re.compile(rb"\n(?P<length>.)(?P<text>\d+\.\d+\.[\w.-]+)", re.DOTALL)
+"""The field of the response with the version: its length, and the text, followed by the next field."""
+
+
+def answered_version(folder: ServerFolder, server: Server, process: Process | None, seconds: float) -> str | None:
+    """Spark's version as reported by a server; ``None`` when its process does not answer in time.
+
+    The call creates a session, which proves that the server still can. It does not require Spark's libraries or their import
+    time.
+
+    :param process: of the server; another process gets no token, and its response counts as none.
+    :raises MissingExtraError: without gRPC, which PySpark's client requires.
+    """
+    try:
+        import grpc
+    except ImportError:
+        raise MissingExtraError("pyspark") from None
+
+    session, user = _field(1, str(uuid4()).encode()), _field(2, _field(1, _USER.encode()))
+    if process is None:
+        return None
+    metadata = (("authorization", f"Bearer {server.token}"),)
+    with relayed(folder.path, process, server.port) as (target, _), grpc.insecure_channel(target) as channel:
+        try:
+            answer: bytes = channel.unary_unary(f"{_SERVICE}/AnalyzePlan")(
+                session + user + _field(10, b""), timeout=seconds, metadata=metadata
+            )
+            channel.unary_unary(f"{_SERVICE}/ReleaseSession")(session + user, timeout=seconds, metadata=metadata)
+        except grpc.RpcError:
+            return None
+    version = _VERSION.search(answer)
+    return version["text"][: version["length"][0]].decode() if version else ""
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Encode a short text or message as a protocol buffers field."""
+    return bytes((number << 3 | 2, len(content))) + content
+
 
 START_SECONDS = 180
-"""How long a server may take to answer first; half a minute is usual on a machine under load."""
+"""Seconds until a new server must answer; half a minute is common on a machine under load."""
 
 ANSWER_SECONDS = 30
-"""After how long without an answer a server is stuck: no pause of Java's memory takes so long."""
+"""Seconds without a response after which a server hangs; garbage collection pauses are shorter."""
 
 _LOOK_SECONDS = 5
-"""How long a mere look waits for an answer."""
+"""Timeout in seconds of a status check."""
 
 _STOP_SECONDS = 20
-"""How long a server may take to end by itself, before it is killed."""
+"""Seconds for a server to end by itself before it is killed."""
 
 _KILL_SECONDS = 10
-"""How long the kernel may take to end what is killed."""
+"""Seconds for the kernel to end killed processes."""
 
 _LAUNCH_SECONDS = 60
-"""How long a busy machine may take to begin a process."""
+"""Seconds for a busy machine to start a process."""
 
 _POLL_SECONDS = 0.2
 _PORTS = 3
-"""How often another port is tried, when somebody takes the chosen one first."""
+"""Attempts with another port, when another process takes the chosen one."""
 
 _LAST_WORDS = 5
 
 
 class State(Enum):
-    """What a look at a server tells."""
+    """The state of a server."""
 
     STOPPED = "stopped"
     CHANGING = "changing"
@@ -62,7 +103,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A local server at a glance; what is not known of it is ``None``. Times are in seconds."""
+    """The status of a local server; unknown values are ``None``. Times are in seconds."""
 
     state: State
     address: str | None = None
@@ -76,12 +117,12 @@ class Status:
 
 
 def start(folder: ServerFolder, options: Options, answer_seconds: float = ANSWER_SECONDS) -> tuple[Server, bool]:
-    """Start the server, or find the one that runs; one that does not answer is ended first.
+    """Start the server, or return the running one; a server that does not answer is ended first.
 
-    :return: the server, and whether it was started now.
-    :raises ConfigurationError: when this machine lacks what it takes.
-    :raises JobFailedError: when the server does not come up.
-    :raises ConflictError: when somebody else starts or stops it all the while.
+    :return: the server, and whether it was started by this call.
+    :raises ConfigurationError: when this machine lacks a prerequisite.
+    :raises JobFailedError: when the server does not start.
+    :raises ConflictError: when another process is starting or stopping it all the time.
     """
     with folder.locked(START_SECONDS):
         folder.use()
@@ -101,23 +142,23 @@ def start(folder: ServerFolder, options: Options, answer_seconds: float = ANSWER
 
 
 def stop(folder: ServerFolder) -> bool:
-    """End the server with all that it started; kill it when it takes long.
+    """End the server and all its child processes; kills them after a timeout.
 
-    :return: whether there was one.
-    :raises ConflictError: when somebody else starts or stops it all the while, or it cannot be killed.
+    :return: whether a server was running.
+    :raises ConflictError: when another process is starting or stopping it all the time, or it cannot be killed.
     """
     with folder.locked(START_SECONDS):
         return _end(folder, _STOP_SECONDS)
 
 
 def running(folder: ServerFolder) -> Server | None:
-    """The server if it runs, kept from being ended as idle for now; whether it answers is not known."""
+    """The server if it runs, with its idle time reset; whether it answers is not checked."""
     folder.use()
     return folder.read() if folder.process() is not None else None
 
 
 def status(folder: ServerFolder) -> Status:
-    """Look at the server, for a few seconds at most; that is no use of it."""
+    """Check the server within a few seconds, without resetting its idle time."""
     server, process, now = folder.read(), folder.process(), datetime.now(UTC)
     if server is None:
         return Status(State.STOPPED)
@@ -134,7 +175,7 @@ def status(folder: ServerFolder) -> Status:
 
 
 def _started(folder: ServerFolder, options: Options) -> Server | None:
-    """A new server that answers; ``None`` when somebody took its port first."""
+    """Start a server and wait until it answers; ``None`` when another process took its port."""
     with _reserved_port() as (port, guards):
         server = Server(port, secrets.token_urlsafe(32), options, datetime.now(UTC))
         _launch(folder, server, guards)
@@ -158,7 +199,7 @@ def _started(folder: ServerFolder, options: Options) -> Server | None:
 
 
 def _launch(folder: ServerFolder, server: Server, guards: tuple[int, ...]) -> None:
-    """Begin the process of a server, as nobody's child: it stays when this process ends, whichever way."""
+    """Start the process of a server detached from this process, so that it outlives it."""
     environ = spark_environment(os.environ)
     find_java(environ)
     command = [find_spark_submit(environ), *arguments_of(folder, server)]
@@ -181,13 +222,13 @@ def _launch(folder: ServerFolder, server: Server, guards: tuple[int, ...]) -> No
 
 
 def _watched(server: Server) -> tuple[str, str]:
-    """Arguments of the scripts: the port as the kernel writes it, and the time without use."""
+    """Arguments of the scripts: the port in the kernel's format, and the idle limit."""
     limit = server.options.idle_seconds
     return f"{server.port:04X}", "never" if limit is None else str(limit)
 
 
 def _in_background(folder: ServerFolder, command: list[str], environ: dict[str, str], files: tuple[int, ...] = ()) -> None:
-    """Run a command in a session of its own, and its output in the log of the server."""
+    """Run a command in its own session, with its output appended to the server's log."""
     with private_file(folder.log, "a") as log:
         subprocess.run(
             ["sh", "-c", '"$@" &', "background", *command],
@@ -203,19 +244,19 @@ def _in_background(folder: ServerFolder, command: list[str], environ: dict[str, 
 
 
 def _watch(folder: ServerFolder, server: Server, process: Process) -> None:
-    """Have somebody end the server when nobody uses it, where that was killed meanwhile."""
+    """Restart the watcher that ends an idle server, if it was killed."""
     if folder.process("watcher") is None and process.is_alive:
         _in_background(folder, ["sh", "-c", WATCH, "watch", *_watched(server)], {**os.environ})
 
 
 def _end(folder: ServerFolder, seconds: float) -> bool:
-    """End the server, if it runs, and forget it.
+    """End the server, if it runs, and remove its records.
 
-    :param seconds: how long it may take by itself; 0 kills it at once.
-    :raises ConflictError: when it does not even end then.
+    :param seconds: grace period; 0 kills it immediately.
+    :raises ConflictError: when it does not end even after being killed.
     """
     process, watcher = folder.process(), folder.process("watcher")
-    if watcher is not None:  # before all else: it could put back the files of the old server beside a new one
+    if watcher is not None:  # first, because it could restore the old server's files beside a new server
         watcher.signal(signal.SIGKILL)
         wait_until_gone([watcher], _KILL_SECONDS)
     if process is not None:
@@ -234,16 +275,16 @@ def _end(folder: ServerFolder, seconds: float) -> bool:
 
 @contextmanager
 def _reserved_port() -> Iterator[tuple[int, tuple[int, ...]]]:
-    """A free port of 127.0.0.1, and what keeps it free on the other loopback address.
+    """A free port of 127.0.0.1, with a guard that reserves it on the other loopback address.
 
-    This package connects through :mod:`.relay`; other clients try ``localhost`` on both, and would give the token to another
+    This package connects through :mod:`.relay`; other clients try ``localhost`` on both addresses, and would send the token to a
     process that listens on the other one.
     """
     with socket.socket() as chosen, socket.socket(socket.AF_INET6) as guard:
         chosen.bind(("127.0.0.1", 0))
         port: int = chosen.getsockname()[1]
         chosen.close()
-        with suppress(OSError):  # without IPv6 nobody can listen there
+        with suppress(OSError):  # without IPv6 no process can listen there
             guard.bind(("::1", port))
         yield port, (guard.fileno(),)
 

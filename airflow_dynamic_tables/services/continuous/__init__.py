@@ -1,1 +1,1 @@
-"""Tables that are refreshed all the time: the loop of turns, and the strategies that a turn may follow."""
+"""Tables in continuous mode: the loop, and the strategies of one turn."""

@@ -1,4 +1,4 @@
-"""What the loop and its strategies agree on."""
+"""Interfaces between the loop and its strategies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.services.refresh.requests import Parent
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -18,9 +18,9 @@ from airflow_dynamic_tables.services.workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class TurnOutcome:
-    """What became of a turn: the versions that it committed, the oldest first, or why there is none.
+    """The outcome of a turn: the committed versions, oldest first, or why there are none.
 
-    With ``more``, something is left that the next turn shall do at once.
+    ``more`` means that the next turn must follow immediately.
     """
 
     versions: tuple[Version, ...] = ()
@@ -29,25 +29,25 @@ class TurnOutcome:
 
 
 class Strategy(Protocol):
-    """How one table is brought up to date, turn after turn. The loop waits, counts failures and ends; a strategy does not."""
+    """A strategy refreshes one table, turn by turn. Waiting, counting failures and ending are the responsibility of the loop."""
 
     def turn(self, number: int) -> TurnOutcome:
-        """Bring the table up to now, or as near as one turn shall.
+        """Refresh the table up to now, or as far as one turn allows.
 
         :param number: the first turn of a task is 1.
-        :raises DynamicTableError: the turn failed; the next one begins anew.
+        :raises DynamicTableError: if the turn failed; the next turn starts over.
         """
 
     def close(self) -> None:
-        """Let go of what is kept between turns; called once, also after a failure."""
+        """Release resources kept between turns. Called once, also after a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a strategy works with: one table, in one task.
+    """The context of a strategy: one table in one task.
 
-    ``identity`` is another one for each try of the task, and ``owner`` the same for all. ``submit`` runs the job of a plan to its
-    end and raises when it failed; ``stop_job`` stops it from another thread.
+    ``identity`` is unique to each attempt of the task, and ``owner`` is the same for all. ``submit`` runs the job of a plan to
+    its end and raises if it failed; ``stop_job`` stops it from another thread.
     """
 
     workspace: Workspace
@@ -60,5 +60,5 @@ class Work:
     stop_job: Callable[[], None]
 
     def token(self, number: int) -> str:
-        """The token of a turn: the same whenever it is asked for, and no other turn of any task has it."""
+        """Return the token of a turn: deterministic, and unique among the turns of all tasks."""
         return str(uuid5(self.identity, str(number)))

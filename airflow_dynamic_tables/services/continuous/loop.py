@@ -1,17 +1,22 @@
-"""The loop of a task that keeps one table fresh: turn after turn, until there is a reason to end."""
+"""The loop of a table in continuous mode, which runs turns and watches the table's definition."""
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
-from airflow_dynamic_tables.core.schedule.continuous import ContinuousSettings, grid_time
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.plain import to_plain
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.schedule import ContinuousSettings, Freshness, grid_time
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.definitions.cache import normalised
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import (
     CommitRejectedError,
     ConfigurationError,
@@ -22,33 +27,99 @@ from airflow_dynamic_tables.exceptions import (
     SchemaEvolutionError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.services.continuous.base import Strategy, TurnOutcome
+from airflow_dynamic_tables.services.continuous.base import Strategy, TurnOutcome, Work
+from airflow_dynamic_tables.services.continuous.micro_refresh import Batch, MicroRefresh
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+
+_OF_NO_TASK = frozenset({"file", "line", "deadline", "executor"})
+"""Properties that do not concern a running loop: the location of a definition, and settings of the scheduler."""
+
+
+class DefinitionWatch:
+    """Watches the definition of a table for changes.
+
+    :param table: the definition that the loop works with.
+    :param sources: the sources of the table.
+    :param load: reads the definitions that the table's workflow needs; empty if they are invalid or removed.
+    """
+
+    def __init__(self, table: DynamicTable, sources: Mapping[TableIdentifier, Source], load: Callable[[], Definitions]) -> None:
+        self._table = table
+        self._load = load
+        self._first = _meaning(table, sources)
+
+    def halt(self) -> Halt | None:
+        """End the loop if the definition has changed; suspend its turns while the definition is invalid or missing.
+
+        An invalid definition may be an incomplete deployment. If the definition was removed permanently, no new run follows when
+        the hold of this one is over.
+        """
+        definitions = self._load()
+        table = definitions.tables.get(self._table.identifier)
+        if table is None:
+            return Halt(f"the definition of {self._table.identifier} is gone, or has mistakes")
+        needed = {name: definitions.sources[name] for name in definitions.needed_by(table) if name in definitions.sources}
+        return Halt("its definition changed", ends=True) if _meaning(table, needed) != self._first else None
+
+
+def _meaning(table: DynamicTable, sources: Mapping[TableIdentifier, Source]) -> list[Any]:
+    """Return the relevant parts of the definitions, independent of their location."""
+    said = [normalised(table), *(to_plain(sources[name]) for name in sorted(sources))]
+    return [{key: value for key, value in each.items() if key not in _OF_NO_TASK} for each in said]
+
+
+class Monitor:
+    """Limits how often turns list the sources of a table, by ``streaming-source.monitor-interval``.
+
+    :param seconds: a monotonic clock.
+    """
+
+    def __init__(self, work: Work, seconds: Callable[[], float] = time.monotonic) -> None:
+        marks = (source.watermark for name, source in work.sources.items() if name in work.table.upstream)
+        intervals = (mark.monitor_interval for mark in marks if mark is not None)
+        self._interval = min((interval.total_seconds() for interval in intervals if interval is not None), default=0)
+        self._seconds = seconds
+        self._looked_at: float | None = None
+
+    def next_batch(self, request: RefreshRequest) -> Batch | None:
+        """Return the batch of a turn; ``None`` if the interval has not elapsed."""
+        now = self._seconds()
+        if self._looked_at is not None and now - self._looked_at < self._interval:
+            return None
+        self._looked_at = now
+        return Batch(request)
+
+
+def watched(work: Work) -> MicroRefresh:
+    """Return the micro-refresh strategy with a monitor of the table's sources."""
+    return MicroRefresh(work, Monitor(work).next_batch)
+
 
 log = logging.getLogger(__name__)
 
 MOST_FAILURES = 5
-"""Failed turns in a row after which the task fails, so that people are told."""
+"""Number of consecutive failed turns after which the task fails, so that its failure is reported."""
 
 FIRST_DELAY = timedelta(seconds=5)
-"""The delay after one failed turn; it doubles with every further one."""
+"""Delay after a failed turn; it doubles with every further failure."""
 
 RUN_DELAY = timedelta(minutes=5)
-"""The delay of the first turn of a run whose predecessor failed: Airflow begins the next run at once."""
+"""Delay of the first turn of a run after a failed run, because Airflow starts the next run immediately."""
 
 ASKED_EVERY = timedelta(seconds=10)
-"""How often a loop that waits for its next turn asks whether it shall go on."""
+"""How often a loop that waits for its next turn checks whether to continue."""
 
 _ASKED = ASKED_EVERY.total_seconds()
 
 _STOPPED = "the task was stopped"
 
 _HOPELESS = (ConfigurationError, SchemaEvolutionError, JobMisfitError, QuarantinedError, UnsupportedError)
-"""Errors that another turn would only repeat."""
+"""Errors that a further turn would only repeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Why there shall be no turn now; with ``ends``, the loop ends, else it keeps its place and asks again."""
+    """A reason to run no turn now. With ``ends`` the loop ends; otherwise it continues to wait and checks again."""
 
     why: str
     ends: bool = False
@@ -56,7 +127,7 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a loop came to its good end: the versions that it committed, the oldest first, the number of turns, and why."""
+    """The successful end of a loop: the committed versions, oldest first, the number of turns, and the reason."""
 
     versions: tuple[Version, ...]
     turns: int
@@ -64,23 +135,23 @@ class Ended:
 
 
 class Stop(Protocol):
-    """An event: whoever sets it wants the loop to end at once."""
+    """An event that ends the loop immediately when it is set."""
 
     def is_set(self) -> bool:
-        """Whether it was set."""
+        """Return whether the event is set."""
 
     def wait(self, timeout: float) -> bool:
-        """Wait until it is set, that many seconds at most."""
+        """Wait until the event is set, for at most that many seconds."""
 
 
 @dataclass(slots=True)
 class Loop:
-    """Turns of one table in one task.
+    """The turns of one table in one task.
 
-    :param halt: asked before every turn, and every few seconds between two.
-    :param clock: the time of day, by which turns are due.
-    :param seconds: a clock that never jumps, by which the loop measures how long it runs.
-    :param delay: how long to wait before the first turn.
+    :param halt: called before every turn, and every few seconds between turns.
+    :param clock: the wall clock, which determines when turns are due.
+    :param seconds: a monotonic clock, which measures how long the loop runs.
+    :param delay: delay before the first turn.
     """
 
     strategy: Strategy
@@ -99,9 +170,9 @@ class Loop:
     _told: str = ""
 
     def run(self) -> Ended:
-        """Turn until there is a reason to end.
+        """Run turns until there is a reason to end.
 
-        :raises DynamicTableError: what is wrong, when turns fail for long, or fail for good.
+        :raises DynamicTableError: if turns fail repeatedly, or fail permanently.
         """
         self._due = self.seconds() + self.delay.total_seconds()
         self._ends_at = self.seconds() + self.settings.hold.total_seconds()
@@ -113,16 +184,16 @@ class Loop:
                 if self.stop.is_set():
                     why = _STOPPED
                 elif self._versions:
-                    # A task that fails tells of nothing. The next run meets the same error, and fails.
+                    # A failed task reports no versions. The next run meets the same error, and fails.
                     why = f"a turn failed: {error}"
                 else:
                     raise
         return Ended(tuple(self._versions), self._turns, why)
 
     def _step(self) -> str:
-        """Do the turn that is due, or wait for it a while.
+        """Run the turn that is due, or wait for it for a while.
 
-        :return: why the loop is over; empty when it is not.
+        :return: the reason to end the loop; empty if it continues.
         """
         now = self.seconds()
         if self.stop.is_set():
@@ -153,7 +224,7 @@ class Loop:
         except CommitRejectedError:
             raise
         except ConflictError as error:
-            # Somebody refreshes or rolls back by hand; what is new by then is read at the next turn.
+            # A refresh or rollback by hand is running; the next turn reads its changes.
             outcome = TurnOutcome(reason=str(error))
         self._failures = 0
         if outcome.versions and not self._versions:
@@ -164,9 +235,9 @@ class Loop:
             self._tell(f"Turn {self._turns} had nothing to do: {outcome.reason}.", about=outcome.reason)
 
     def _failed(self, error: Exception) -> None:
-        """Wait a while before the next turn.
+        """Wait before the next turn.
 
-        :raises Exception: that one, when it is one too many, or the task is to stop.
+        :raises Exception: the error itself, if there were too many failures, or the task is stopping.
         """
         self._failures += 1
         if self._failures >= MOST_FAILURES or self.stop.is_set():
@@ -178,21 +249,21 @@ class Loop:
         self.stop.wait(delay)
 
     def _until_next(self) -> float:
-        """Seconds until the next multiple of the freshness; a clock that jumped makes it no longer than one freshness."""
+        """Return the seconds until the next multiple of the freshness, at most one freshness if the clock jumped."""
         now = self.clock()
         wait: timedelta = grid_time(now, self.freshness) + self.freshness.period - now
         return wait.total_seconds()
 
     def _tell(self, what: str, about: str = "") -> None:
-        """Say why nothing happens, once for each reason."""
+        """Log why nothing happens, once for each reason."""
         if (about or what) != self._told:
             log.info("%s", what)
         self._told = about or what
 
 
 def backoff(failures: int) -> float:
-    """Seconds until the turn after that many failed ones: exponential, up to a quarter less by chance.
+    """Return the seconds until the turn after that many failures: exponential, with up to a quarter of random reduction.
 
-    So tables that failed together, as their server died, do not come back together.
+    The jitter prevents tables that failed together, for example with their server, from retrying at the same time.
     """
     return FIRST_DELAY.total_seconds() * 2.0 ** (failures - 1) * random.uniform(0.75, 1)

@@ -1,4 +1,4 @@
-"""The strategy of ordinary refreshes: plan, stage and commit at every turn."""
+"""The micro-refresh strategy: an ordinary refresh at every turn."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from airflow_dynamic_tables.core.schedule.continuous import grid_time
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.schedule import grid_time
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
 from airflow_dynamic_tables.services.outcomes import collecting
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import reachable, what_is_missing
-from airflow_dynamic_tables.services.tables.freshness import fresh_until
+from airflow_dynamic_tables.services.tables.source_reads import fresh_until
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one turn refreshes; with ``more``, another batch is ready behind it."""
+    """The refresh of one turn. ``more`` means that another batch is ready."""
 
     request: RefreshRequest
     more: bool = False
 
 
 NextBatch = Callable[[RefreshRequest], Batch | None]
-"""Makes of the request of a turn the one that is done; ``None`` when there is nothing to do yet."""
+"""Returns the batch for the request of a turn; ``None`` if there is nothing to do yet."""
 
 
 class MicroRefresh:
-    """A refresh at every turn that the table is behind.
+    """A refresh at every turn in which the table is behind.
 
-    :param next_batch: may narrow what a turn reads and replaces; default: all of it.
+    :param next_batch: may reduce what a turn reads and replaces; by default everything.
     """
 
     def __init__(self, work: Work, next_batch: NextBatch = Batch) -> None:
@@ -57,7 +57,7 @@ class MicroRefresh:
         reach = reachable(work.workspace, request, work.parents)
         if not isinstance(reach, datetime):
             return TurnOutcome(reason=what_is_missing(reach))
-        # A parent that went back takes nothing away that the table has already.
+        # A parent that was rolled back does not move this table backwards.
         request = replace(request, schedule_time=reach if fresh is None else max(reach, fresh))
         batch = self._next_batch(request)
         if batch is None:
@@ -68,7 +68,7 @@ class MicroRefresh:
         return TurnOutcome(tuple(versions), reason, more=batch.more)
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Release nothing; no resources are kept."""
 
     def _fresh_up_to(self) -> datetime | None:
         work = self._work

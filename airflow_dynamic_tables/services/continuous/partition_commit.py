@@ -1,7 +1,8 @@
-"""Partition commit: which time partitions of a table are complete, and who has heard of that.
+"""Partition commit: detects complete time partitions of a table, runs their policies, and reports them.
 
-What was published, the history of refreshes says; the ledger remembers for which version of a partition its policies ran and who
-was told. So whatever dies in between, the next look goes on, and a partition that late data changed is complete anew.
+The history of refreshes contains the published partitions. The ledger records for which version of a partition the policies ran
+and which version was reported. After an interruption the next check continues, and a partition changed by late data is
+complete again.
 """
 
 from __future__ import annotations
@@ -13,40 +14,40 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_dynamic_tables.clients.files import write_text
+from airflow_dynamic_tables.core.formats import FORMATS
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partition_dates import start_of
+from airflow_dynamic_tables.core.partitions import describe, parse_spec
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.streaming.partition_commit import (
+from airflow_dynamic_tables.core.streaming.partition_commits import (
     CommitPolicy,
     CommitTrigger,
     PartitionCommit,
     read_partition_commit,
 )
-from airflow_dynamic_tables.core.tables.dates import start_of
-from airflow_dynamic_tables.core.tables.formats import FORMATS
-from airflow_dynamic_tables.core.tables.partitions import describe, parse_spec
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
-from airflow_dynamic_tables.ledger.partition_commits import PublishedPartition
-from airflow_dynamic_tables.services.watermarks.classes import made
-from airflow_dynamic_tables.services.watermarks.looking import recorded_watermark
+from airflow_dynamic_tables.ledger.details import PublishedPartition
+from airflow_dynamic_tables.services.watermarks.completeness import made
 from airflow_dynamic_tables.services.watermarks.places import partition_folders
+from airflow_dynamic_tables.services.watermarks.source_progress import recorded_watermark
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY = timedelta(minutes=1)
-"""How often a loop looks whether a partition became complete by itself."""
+"""How often a loop checks for partitions that became complete without a refresh."""
 
 _FEW, _MANY = 50, 1_000
-"""Refreshes that are looked through for published partitions: as a rule, and when those do not reach back to the last look."""
+"""Limits of refreshes read for published partitions: by default, and if those do not reach back to the last check."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompletePartition:
-    """What a custom policy is told: ``values`` of the partition keys that tell its time, and the version that has its rows.
+    """The argument of a custom policy: ``values`` of the time partition keys, and the version that has the partition's rows.
 
-    ``folders`` are the URIs of its folders, where it has some. It is told again when late data made its rows anew, and may
-    be told twice of the same version.
+    ``folders`` are the URIs of its folders, if it has any. A policy is called again after late data changed the rows, and may be
+    called twice for the same version.
     """
 
     table: str
@@ -56,7 +57,7 @@ class CompletePartition:
 
 
 class PartitionCommits:
-    """The partitions of one table."""
+    """The partition commits of one table."""
 
     def __init__(self, workspace: Workspace, table: DynamicTable, sources: Mapping[TableIdentifier, Source]) -> None:
         self._workspace = workspace
@@ -66,13 +67,13 @@ class PartitionCommits:
 
     @property
     def table(self) -> TableIdentifier:
-        """Its name."""
+        """The identifier of the table."""
         return self._table.identifier
 
     def complete(self) -> list[PublishedPartition]:
-        """Partitions that are complete, as their last version has them, and that nobody has surely heard of; their policies ran.
+        """Return the complete partitions, at their latest version, whose policies ran and whose report is not confirmed.
 
-        A policy that fails is run again at the next look, and until then nobody else hears of the partition.
+        A failed policy is run again at the next check; the partition is not reported before it succeeds.
         """
         if self._commit is None:
             return []
@@ -86,9 +87,9 @@ class PartitionCommits:
         return [row for row in due if row.done == row.token]
 
     def watched(self, seconds: Callable[[], float]) -> Callable[[], bool]:
-        """What tells whether there is a complete partition that no task has offered yet; looks once a minute.
+        """Return a function that checks once a minute for complete partitions that no task has offered yet.
 
-        :param seconds: a clock that never jumps.
+        :param seconds: a monotonic clock.
         """
         looked_at = seconds()
 
@@ -102,18 +103,18 @@ class PartitionCommits:
         return has_news
 
     def confirm(self, told: Collection[tuple[str, str]]) -> None:
-        """Note what the scheduler has heard of: partitions, each with the token of its version."""
+        """Record the partitions that the scheduler has received, each with the token of its version."""
         rows = self._workspace.ledger.published_partitions(self.table)
         known = [replace(row, told=row.token) for row in rows if (row.partition, row.token) in told]
         self._workspace.ledger.record_published(self.table, known)
 
     def offer(self, rows: list[PublishedPartition]) -> None:
-        """Note that a task is about to tell of them: whether it could, the scheduler knows, see :meth:`confirm`."""
+        """Record that a task is about to report partitions; the scheduler confirms the report, see :meth:`confirm`."""
         offered = [replace(row, offered=row.token) for row in rows]
         self._workspace.ledger.record_published(self.table, offered)
 
     def _published(self) -> list[PublishedPartition]:
-        """Every partition that was published, after what the history says since the last look."""
+        """Return every published partition, after updating them from the history since the last check."""
         ledger = self._workspace.ledger
         rows = {row.partition: row for row in ledger.published_partitions(self.table)}
         known = {row.token for row in rows.values()}
@@ -127,7 +128,7 @@ class PartitionCommits:
         return list({**rows, **changed}.values())
 
     def _since(self, known: set[str]) -> list[Refresh]:
-        """The refreshes with a version since the last one that is known, newest first."""
+        """Return the refreshes with a version since the last known one, newest first."""
         found: list[Refresh] = []
         for limit in (_FEW, _MANY):
             refreshes = self._workspace.ledger.list_refreshes(self.table, limit)
@@ -157,7 +158,7 @@ class PartitionCommits:
         return recorded_watermark(self._workspace, self._table, self._sources, current)
 
     def _has_run(self, commit: PartitionCommit, row: PublishedPartition) -> bool:
-        """Whether every policy ran for that partition."""
+        """Return whether every policy ran for the partition."""
         try:
             self._tell(commit, row)
         except (Exception, SystemExit):

@@ -1,12 +1,12 @@
-"""The strategies that this release has, and how each is made."""
+"""Registry of the strategies of tables in continuous mode."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from airflow_dynamic_tables.core.schedule.continuous import StrategyName
+from airflow_dynamic_tables.core.schedule import StrategyName
 from airflow_dynamic_tables.services.continuous.base import Strategy, Work
-from airflow_dynamic_tables.services.continuous.monitor import watched
+from airflow_dynamic_tables.services.continuous.loop import watched
 from airflow_dynamic_tables.services.continuous.streams.strategy import Streaming
 from airflow_dynamic_tables.services.continuous.tidying import Tidying
 from airflow_dynamic_tables.services.refresh.strategies import choose
@@ -15,9 +15,9 @@ STRATEGIES: Mapping[StrategyName, Callable[[Work], Strategy]] = {
     StrategyName.MICRO_REFRESH: watched,
     StrategyName.STREAM: Streaming,
 }
-"""How each strategy that this release has is made."""
+"""Factory of each strategy."""
 
 
 def strategy_of(work: Work) -> Strategy:
-    """The strategy that keeps the table of some work fresh, ready to turn."""
+    """Create the strategy of a table."""
     return Tidying(work, STRATEGIES[choose(work.table, work.sources).strategy](work))

@@ -1,4 +1,4 @@
-"""Small files of a table that grows batch by batch become few between two turns, and not only once an hour."""
+"""Compaction between turns, for tables that grow batch by batch."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from airflow_dynamic_tables.services.maintenance.compacting import compact
 _MB = 1024 * 1024
 
 LIMITS = Limits(small=8 * _MB, target=32 * _MB, most=32 * _MB, whole=32 * _MB)
-"""What is done between two turns: what takes about a second. The rest is left to the maintenance."""
+"""Limits of a compaction between turns, which takes about a second. The rest is left to the maintenance."""
 
 log = logging.getLogger(__name__)
 
 
 class Tidying:
-    """A strategy whose table is compacted after a turn that left too many small files."""
+    """A strategy that compacts its table after a turn that left too many small files."""
 
     def __init__(self, work: Work, strategy: Strategy) -> None:
         self._work = work
         self._strategy = strategy
 
     def turn(self, number: int) -> TurnOutcome:
-        """See :meth:`Strategy.turn`; a compaction that fails is left to the maintenance."""
+        """See :meth:`Strategy.turn`. A failed compaction is left to the maintenance."""
         outcome = self._strategy.turn(number)
         if outcome.versions and not outcome.more:
             try:

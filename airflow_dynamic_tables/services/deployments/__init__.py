@@ -1,1 +1,1 @@
-"""Definitions and what is deployed of them: compared, applied, and declared by statements."""
+"""Comparing definitions with what is deployed, applying them, and declaring tables by statements."""

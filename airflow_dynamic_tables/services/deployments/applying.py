@@ -1,26 +1,85 @@
-"""Applying differences: what is declared becomes what is deployed. Again, it changes nothing."""
+"""Applying differences: registers or refreshes changed tables, and finds downstream tables with affected columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.queries.lineage import ALL, NONE, Touched, touched_columns
 from airflow_dynamic_tables.exceptions import DynamicTableError
-from airflow_dynamic_tables.services.changing.registration import Registration, register
+from airflow_dynamic_tables.services.deployments import values
 from airflow_dynamic_tables.services.deployments.values import Change, Difference
+from airflow_dynamic_tables.services.lifecycle.registration import Registration, register
 from airflow_dynamic_tables.services.refresh.requests import Skipped
 from airflow_dynamic_tables.services.workspace import Workspace
 
+
+class Downstream:
+    """Downstream relations among all definitions; created once for many changed tables."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+
+    @cached_property
+    def _places(self) -> dict[TableIdentifier, int]:
+        """The position of each table in upstream order."""
+        return {table.identifier: place for place, table in enumerate(self._definitions.topological())}
+
+    @cached_property
+    def _readers(self) -> dict[TableIdentifier, list[TableIdentifier]]:
+        readers: dict[TableIdentifier, list[TableIdentifier]] = {}
+        for table in self._definitions.tables.values():
+            for parent in table.upstream:
+                readers.setdefault(parent, []).append(table.identifier)
+        return readers
+
+    def of(self, identifier: TableIdentifier, columns: Touched) -> tuple[values.Touched, ...]:
+        """Return the affected direct and indirect readers of a table in upstream order.
+
+        :param columns: the columns of the table that may have other values.
+        """
+        touched: dict[TableIdentifier, Touched] = {identifier: columns}
+        for name in self.below(identifier):
+            touched[name] = self._touched(name, touched)
+        del touched[identifier]
+        return tuple(
+            values.Touched(name, None if found is None else tuple(sorted(found)))
+            for name, found in touched.items()
+            if found != NONE
+        )
+
+    def _touched(self, name: TableIdentifier, touched: dict[TableIdentifier, Touched]) -> Touched:
+        table = self._definitions.tables[name]
+        found: frozenset[str] = frozenset()
+        for parent in table.upstream:
+            more = touched_columns(table.expanded_query, touched.get(parent, NONE))
+            if more is None:
+                return ALL
+            found |= more
+        return found
+
+    def below(self, identifier: TableIdentifier) -> Iterable[TableIdentifier]:
+        """Return the direct and indirect readers of a table in upstream order."""
+        found: set[TableIdentifier] = set()
+        waiting = [identifier]
+        while waiting:
+            new = set(self._readers.get(waiting.pop(), ())) - found
+            found |= new
+            waiting.extend(new)
+        return sorted(found - {identifier}, key=self._places.__getitem__)
+
+
 Refresh = Callable[[DynamicTable], Version | Skipped]
-"""Makes all rows of a table anew, by Spark."""
+"""Replaces all rows of a table with Spark."""
 
 
 class Outcome(StrEnum):
-    """What became of a difference."""
+    """The result of applying a difference."""
 
     UNCHANGED = "UNCHANGED"
     REGISTERED = "REGISTERED"
@@ -29,13 +88,13 @@ class Outcome(StrEnum):
 
     @property
     def words(self) -> str:
-        """As a person reads it."""
+        """The value for display."""
         return self.value.lower().replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of one table; ``detail`` says what is left to do, or why nothing was done. ``version`` was made by it."""
+    """The result of applying one table; ``detail`` is the remaining work, or why nothing was done; ``version`` is the new one."""
 
     identifier: TableIdentifier
     change: Change
@@ -47,11 +106,11 @@ class Applied:
 def apply(
     workspace: Workspace, found: Difference, table: DynamicTable, *, takes_over: bool = False, refresh: Refresh | None = None
 ) -> Applied:
-    """Carry out what is different about a table.
+    """Apply the difference of a table.
 
-    :param takes_over: whether the table is taken from another deployment.
-    :param refresh: makes the rows that the definition means now; without it that is left to refreshes, and nothing is done that
-        these could not do.
+    :param takes_over: take the table over from another deployment.
+    :param refresh: replaces the rows by those of the new definition. Without it this is left to later refreshes, and changes that
+        these cannot make are not applied.
     """
     try:
         return _applied(workspace, found, table, takes_over=takes_over, refresh=refresh)
@@ -90,4 +149,4 @@ _LEFT = {
     Change.COLUMNS: "each refresh fills the new columns of what it replaces; apply --refresh, or a full refresh, all",
     Change.DATA: "each refresh makes the rows of what it replaces; apply --refresh, or a full refresh, all",
 }
-"""What is left for a refresh."""
+"""The work that is left for refreshes."""

@@ -1,40 +1,88 @@
-"""Declarations in files of statements: written, changed and taken out on behalf of whoever says a statement.
-
-The folder of the definitions says what is declared, and nothing else does. A change is checked with the whole project before it
-is written, and a mistake that was there already is in nobody's way.
-"""
+"""Declarations of dynamic tables: definitions in catalogs, and statements in definition files."""
 
 from __future__ import annotations
 
 import codecs
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote as percent_quote
 
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
+from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.definitions.cache import restored
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.statements.parsing import parse_script
 from airflow_dynamic_tables.definitions.statements.values import SQL_SUFFIX, CreateDynamicTable
-from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, DefinitionError, DynamicTableError
+from airflow_dynamic_tables.exceptions import (
+    ConfigurationError,
+    ConflictError,
+    DefinitionError,
+    DynamicTableError,
+    TableNotFoundError,
+    UnsupportedError,
+)
 from airflow_dynamic_tables.services.deployments.files import FileChange, only_writer, read, remove_if_unused, write
 from airflow_dynamic_tables.services.project import Project
-from airflow_dynamic_tables.yaml_files.texts import line_and_column
+from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.yaml_files.documents import line_and_column
+
+
+def deployed_tables(workspace: Workspace, catalogs: Iterable[str]) -> Iterator[tuple[TableIdentifier, CatalogDynamicTable]]:
+    """Yield all dynamic tables of catalogs, sorted.
+
+    :raises CatalogError: if a catalog is unavailable, because the result would be incomplete.
+    """
+    for name in sorted(catalogs):
+        catalog = workspace.readable(name)
+        for database in catalog.list_databases() if isinstance(catalog, ReadableWritableCatalog) else ():
+            for table, entry in catalog.get_dynamic_tables(database).items():
+                yield TableIdentifier(name, database, table), entry
+
+
+def deployed_table(workspace: Workspace, identifier: TableIdentifier) -> DynamicTable:
+    """Return the definition with which a table is deployed.
+
+    :raises TableNotFoundError: if its catalog has no dynamic table with that name.
+    :raises UnsupportedError: if its catalog does not contain the definition.
+    """
+    try:
+        entry = workspace.readable(identifier.catalog).get_table(identifier.path)
+    except TableNotFoundError:
+        raise TableNotFoundError(f"There is no dynamic table {identifier}.") from None
+    if not isinstance(entry, CatalogDynamicTable):
+        raise TableNotFoundError(f"{identifier} is no dynamic table.")
+    return definition_of(identifier, entry)
+
+
+def definition_of(identifier: TableIdentifier, entry: CatalogDynamicTable) -> DynamicTable:
+    """Return the definition in a table's entry, with the current name of the table.
+
+    :raises UnsupportedError: if there is none, or a later release wrote it.
+    """
+    if entry.definition is None:
+        raise UnsupportedError(
+            f"The catalog does not hold the definition of {identifier}: an early release registered it. Its next refresh, or "
+            "dynamic-tables create, adds it."
+        )
+    return restored({**entry.definition, "name": str(identifier)})
+
 
 log = logging.getLogger(__name__)
 
 _LONGEST = 200
-"""Characters of the name of a file before its suffix: file systems take 255 bytes."""
+"""Maximum length of a file name without its suffix; file systems permit 255 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A declaration as it stands in a file of statements, and all of that file."""
+    """A declaration in a file of statements, and the content of that file."""
 
     path: Path
     content: bytes
@@ -42,16 +90,16 @@ class Declaration:
     statement: CreateDynamicTable
 
     def changed_to(self, text: str) -> FileChange:
-        """What makes the file say this instead; a file in which no statement is left is removed."""
+        """Return the change of the file to a new text. A file without remaining statements is removed."""
         left = parse_script(text, self.path)
         return FileChange(self.path, self.content, _encoded(text, self.content) if left.statements or left.mistakes else None)
 
 
 def declaration_of(table: DynamicTable) -> Declaration:
-    """The statement that declares a table.
+    """Return the statement that declares a table.
 
-    :raises ConfigurationError: when it is declared in YAML.
-    :raises ConflictError: when the file changed since it was read.
+    :raises ConfigurationError: if it is declared in YAML.
+    :raises ConflictError: if the file changed since it was read.
     """
     if table.path.suffix != SQL_SUFFIX:
         raise ConfigurationError(
@@ -67,10 +115,10 @@ def declaration_of(table: DynamicTable) -> Declaration:
 
 
 def new_declaration(project: Project, identifier: TableIdentifier, statement: str) -> FileChange:
-    """What declares one more table, in a file of its own.
+    """Return the change that declares one more table, in its own file.
 
     :param statement: the statement, without a semicolon.
-    :raises ConfigurationError: when the definitions are a single file.
+    :raises ConfigurationError: if the definitions are a single file.
     """
     path = (project.path if project.is_empty else _folder(project)) / file_name(identifier)
     before = read(path)
@@ -81,7 +129,7 @@ def new_declaration(project: Project, identifier: TableIdentifier, statement: st
 
 
 def file_name(identifier: TableIdentifier) -> str:
-    """The name of the file in which a statement declares a table: ``lake.sales.orders.sql``; no other table has it."""
+    """Return the unique name of the file in which a statement declares a table, such as ``lake.sales.orders.sql``."""
     parts = (identifier.catalog, identifier.database, identifier.table)
     name = ".".join(percent_quote(part, safe="").replace(".", "%2E") for part in parts)
     if len(name) > _LONGEST:
@@ -91,14 +139,14 @@ def file_name(identifier: TableIdentifier) -> str:
 
 @contextmanager
 def declared(project: Project, change: FileChange) -> Iterator[Definitions]:
-    """Write a change of the definitions, and give what they mean now; while the body runs, no other statement changes them.
+    """Write a change of the definitions and yield the new definitions; no other statement changes them while the body runs.
 
-    What the body raises takes the change back. A process that dies before the file was written has done nothing; one that dies
-    later leaves a declaration that is not carried out yet, as if somebody had written the file by hand.
+    If the body raises, the change is reverted. If the process dies before the file is written, nothing has changed; if it dies
+    later, the declaration remains but is not applied, as if the file had been edited by hand.
 
-    :raises DefinitionError: with the mistakes that the definitions would have besides those that they have.
-    :raises ConflictError: when somebody else changed the file meanwhile, or keeps writing.
-    :raises ConfigurationError: when it cannot be written.
+    :raises DefinitionError: with the mistakes that the change would add to the definitions.
+    :raises ConflictError: if the file was changed meanwhile, or another writer holds the lock.
+    :raises ConfigurationError: if the file cannot be written.
     """
     with _made(project), only_writer(_folder(project)):
         definitions = checked(project, change)
@@ -112,9 +160,9 @@ def declared(project: Project, change: FileChange) -> Iterator[Definitions]:
 
 @contextmanager
 def _made(project: Project) -> Iterator[None]:
-    """Make the folder of a new project; it is removed again when the body raises and nothing else is in it.
+    """Create the folder of a new project; remove it again if the body raises and it contains nothing else.
 
-    :raises ConfigurationError: when it cannot be made.
+    :raises ConfigurationError: if it cannot be created.
     """
     missing = [folder for folder in (project.path, *project.path.parents) if not folder.exists()] if project.is_empty else []
     try:
@@ -131,7 +179,7 @@ def _made(project: Project) -> Iterator[None]:
 
 
 def tidied(project: Project, change: FileChange) -> None:
-    """Take out of a file what was said for a moment only; where that is not possible, it stays and harms nobody."""
+    """Remove temporary parts of a declaration from a file. If this fails, they remain, which is harmless."""
     try:
         with only_writer(_folder(project)):
             write(change)
@@ -140,9 +188,9 @@ def tidied(project: Project, change: FileChange) -> None:
 
 
 def checked(project: Project, change: FileChange) -> Definitions:
-    """What the definitions would mean with a change; nothing is written.
+    """Return the definitions as they would be after a change; nothing is written.
 
-    :raises DefinitionError: as of :func:`declared`.
+    :raises DefinitionError: as for :func:`declared`.
     """
     known = Counter(_subject(mistake, change.path) for mistake in project.load()[1])
     definitions, mistakes = project.load_draft({change.path: change.after})
@@ -159,7 +207,7 @@ def checked(project: Project, change: FileChange) -> Definitions:
 
 
 def _subject(mistake: Mistake, changed: Path) -> object:
-    """What tells two mistakes apart; in the file that changes, lines move."""
+    """Return the identity of a mistake; without its line in the changed file, because lines move there."""
     return (mistake.path, mistake.message) if mistake.path == changed else mistake
 
 
@@ -182,13 +230,13 @@ def _folder(project: Project) -> Path:
 def _declares(statement: CreateDynamicTable, text: str, table: DynamicTable) -> bool:
     is_there = line_and_column(text, statement.start)[0] == table.line
     name = (table.identifier.catalog, table.identifier.database, table.identifier.table)
-    return is_there and name[-len(statement.name.parts) :] == statement.name.parts  # several may stand in one line
+    return is_there and name[-len(statement.name.parts) :] == statement.name.parts  # a line may contain several statements
 
 
 def decoded(content: bytes, path: Path) -> str:
-    """The text of a file of definitions: UTF-8, lines that end as the offsets of statements count them.
+    """Decode a definition file: UTF-8, with line ends normalised as in the offsets of statements.
 
-    :raises ConfigurationError: when it is no text.
+    :raises ConfigurationError: if it is not text.
     """
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n")
@@ -197,6 +245,6 @@ def decoded(content: bytes, path: Path) -> str:
 
 
 def _encoded(text: str, like: bytes) -> bytes:
-    """The text as the file had it: its mark at the beginning, its line ends."""
+    """Encode a text with the byte order mark and line ends of the previous content."""
     mark = codecs.BOM_UTF8 if like.startswith(codecs.BOM_UTF8) else b""
     return mark + (text.replace("\n", "\r\n") if b"\r\n" in like else text).encode()

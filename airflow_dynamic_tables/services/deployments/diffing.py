@@ -1,4 +1,4 @@
-"""Differences between what is declared and what is deployed: a call for each database, and a look at each table that changed."""
+"""Differences between declared and deployed tables, with one call per database and one read of each changed table."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import RefreshAction
-from airflow_dynamic_tables.core.tables.schema import TableLayout
-from airflow_dynamic_tables.definitions.lineage.columns import ALL, Touched, changed_columns
-from airflow_dynamic_tables.definitions.lineage.names import former_name
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
+from airflow_dynamic_tables.core.schema import TableLayout
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.queries.lineage import ALL, Touched, changed_columns
+from airflow_dynamic_tables.definitions.renames import former_name
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, SchemaEvolutionError
-from airflow_dynamic_tables.services.changing.registration import check_format
 from airflow_dynamic_tables.services.deployments import comparing
-from airflow_dynamic_tables.services.deployments.deployed import Deployed
-from airflow_dynamic_tables.services.deployments.touching import Downstream
+from airflow_dynamic_tables.services.deployments.applying import Downstream
+from airflow_dynamic_tables.services.deployments.comparing import Deployed
 from airflow_dynamic_tables.services.deployments.values import Change, Cost, Difference, FieldChange
+from airflow_dynamic_tables.services.lifecycle.registration import check_format
 from airflow_dynamic_tables.services.tables.entries import ROWS_BEFORE
 from airflow_dynamic_tables.services.tables.owners import (
     Deployment,
@@ -40,22 +40,21 @@ _NEXT = {
     Change.REBUILD: "apply --refresh makes it anew beside the old rows, and swaps them in one step",
     Change.REMOVED: "it keeps its rows, which nobody refreshes, until dynamic-tables drop",
 }
-"""What applying a change does, and what is left."""
+"""The effect of applying a change, and the work that is left."""
 
 _IN_NO_STEP = "nothing does it in one step: drop the table first, or declare the new one by another name"
-"""What is left when the table cannot be made anew where it is."""
+"""The remedy if the table cannot be rebuilt in place."""
 
 
 def differences(
     workspace: Workspace, definitions: Definitions, tables: Sequence[DynamicTable] | None = None, *, is_complete: bool = True
 ) -> list[Difference]:
-    """How every table differs from what is deployed, parents before children; then those that nobody declares any more.
+    """Return the difference of every table in upstream order, followed by tables that are no longer declared.
 
-    A catalog that cannot be asked hides no table of another one.
+    An unavailable catalog does not hide the tables of others.
 
-    :param tables: only these, and each table itself is looked at, which others may have altered; nothing is said then of tables
-        that nobody declares.
-    :param is_complete: whether these are all definitions: when some have mistakes, nobody knows which tables those declare.
+    :param tables: compare only these, including external changes of each table; undeclared tables are omitted then.
+    :param is_complete: whether these are all definitions; if some are invalid, it is unknown which tables they declare.
     """
     look = _Look(workspace, definitions, is_thorough=tables is not None)
     found = [look.at(table) for table in (definitions.topological() if tables is None else tables)]
@@ -63,11 +62,11 @@ def differences(
 
 
 def no_longer_declared(workspace: Workspace, definitions: Definitions, root: Path) -> list[TableIdentifier]:
-    """The tables that this installation, or nobody knows which one, deployed and that nobody declares any more; sorted.
+    """Return the tables that are no longer declared, deployed by this or an unknown installation; sorted.
 
-    A catalog that cannot be asked hides no table of another one.
+    An unavailable catalog does not hide the tables of others.
 
-    :param definitions: all those of the installation, without a mistake that hides one.
+    :param definitions: all definitions of the installation, without mistakes that hide one.
     :param root: their file or folder. A table whose file is elsewhere and still names it is declared by other definitions.
     """
     look = _Look(workspace, definitions, is_thorough=False)
@@ -78,7 +77,7 @@ def no_longer_declared(workspace: Workspace, definitions: Definitions, root: Pat
 
 
 class _Look:
-    """One look at what is deployed."""
+    """One comparison with the deployed tables."""
 
     def __init__(self, workspace: Workspace, definitions: Definitions, *, is_thorough: bool) -> None:
         self._workspace = workspace
@@ -87,7 +86,7 @@ class _Look:
         self._deployed = Deployed(workspace)
         self._downstream = Downstream(definitions)
         self._followed: set[TableIdentifier] = set()
-        """Former names of tables, which are deployed by these."""
+        """Former names under which declared tables are deployed."""
 
     @cached_property
     def _installation(self) -> str:
@@ -95,14 +94,14 @@ class _Look:
 
     @cached_property
     def _restored(self) -> frozenset[TableIdentifier]:
-        """Tables whose version a rollback made, maybe with columns that the definition does not have."""
+        """Tables whose version was created by a rollback, possibly with columns that the definition does not have."""
         tables = self._definitions.tables.values()
         names = {name for table in tables for name in (table.identifier, former_name(table)) if name is not None}
         latest = self._workspace.ledger.latest(names)
         return frozenset(name for name, last in latest.items() if last.action == RefreshAction.ROLLBACK)
 
     def at(self, table: DynamicTable) -> Difference:
-        """How a table differs."""
+        """Return the difference of a table."""
         place = f"{table.path}:{table.line}"
         try:
             entry, here = self.entry(table)
@@ -117,7 +116,7 @@ class _Look:
         return self._said(replace(found, place=place, claimed=told))
 
     def entry(self, table: DynamicTable) -> tuple[CatalogDynamicTable | None, TableIdentifier]:
-        """What is deployed of a table, by its name or by its former one, and that name."""
+        """Return the entry of a table under its current or former name, and that name."""
         entry = self._deployed.entry(table.identifier)
         former = former_name(table) if entry is None else None
         if former is None or (followed := self._deployed.entry(former)) is None:
@@ -132,8 +131,9 @@ class _Look:
             yield self._said(Difference(identifier, Change.REMOVED, reason=reason))
 
     def undeclared(self) -> Iterator[tuple[TableIdentifier, Deployment | None]]:
-        """The tables that this installation, or nobody knows which one, deployed and that nobody declares any more; and who
-        deployed them. The declared ones were looked at before.
+        """Yield the tables that are no longer declared, deployed by this or an unknown installation, with their deployments.
+
+        The declared tables must have been compared before.
         """
         declared = self._definitions.tables
         catalogs = {name.catalog for name in declared} | set(self._workspace.catalogs.names())
@@ -147,7 +147,7 @@ class _Look:
         return replace(found, next=_NEXT.get(found.change) if found.is_possible else _IN_NO_STEP)
 
     def _compared(self, entry: CatalogDynamicTable, table: DynamicTable, here: TableIdentifier) -> Difference:
-        """How a table differs from what is deployed, by whatever name."""
+        """Return the difference of a table from the deployed one, under either name."""
         changed = comparing.changed_fields(entry, table)
         deciding = comparing.other_rows(entry, table, changed) if changed else ()
         unmade = not deciding and self._is_unmade(entry, here)
@@ -162,7 +162,7 @@ class _Look:
             return same
         layout = self._workspace.table(here, entry.format).layout()
         if layout is None:
-            return same  # it has no rows yet
+            return same  # the table has no rows yet
         change, obstacle = self._fitted(layout, entry, table, here)
         if change is not Change.REBUILD and not deciding and not unmade:
             return same
@@ -183,7 +183,7 @@ class _Look:
     def _fitted(
         self, layout: TableLayout, entry: CatalogDynamicTable, table: DynamicTable, here: TableIdentifier
     ) -> tuple[Change, str | None]:
-        """See :func:`comparing.fitted`; another format does not fit, either."""
+        """See :func:`comparing.fitted`; a different format does not fit, either."""
         try:
             check_format(self._workspace, here, entry.format, table.format)
         except SchemaEvolutionError as error:
@@ -191,7 +191,7 @@ class _Look:
         return comparing.fitted(layout, entry, table)
 
     def _is_unmade(self, entry: CatalogDynamicTable, here: TableIdentifier) -> bool:
-        """Whether the definition was registered, and the table still has the version that it had then."""
+        """Return whether the definition was registered, but the table still has the version from before."""
         before = (entry.definition or {}).get(ROWS_BEFORE)
         if before is None:
             return False
@@ -208,7 +208,7 @@ class _Look:
 
 
 def _touched(entry: CatalogDynamicTable, table: DynamicTable, changed: Iterable[FieldChange], deciding: Sequence[str]) -> Touched:
-    """The columns of a table that may have other values; all of them, unless only its query changed."""
+    """Return the columns of a table that may have other values; all of them unless only its query changed."""
     if not changed or deciding != (comparing.THE_QUERY,):
         return ALL
     return changed_columns(entry.expanded_query, table.expanded_query)

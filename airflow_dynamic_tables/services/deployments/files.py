@@ -1,7 +1,7 @@
-"""Files of definitions that are written for somebody: one writer at a time, and each file whole, the old one or the new one.
+"""Writing of definition files: one writer at a time, and atomic replacement of each file.
 
-Who edits a file by hand holds no lock. So whoever writes says what stood in the file when it was read, and writes nothing when
-something else stands there meanwhile.
+Manual edits hold no lock. A writer therefore passes the content that it has read, and nothing is written if the file has
+changed since.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError
 
 _LOCK = ".statements.lock"
 _HALF = ".statements-"
-"""How the names of files begin that are being written. Files whose names begin with a dot are no definitions."""
+"""Prefix of temporary files. Files whose names begin with a dot are not definitions."""
 
 _PATIENCE = 60.0
-"""Seconds to wait for another writer. It needs no more than a look at all definitions and a few calls of a catalog."""
+"""Seconds to wait for another writer, which only loads all definitions and makes a few catalog calls."""
 
 _PAUSE = 0.05
 """Seconds between two attempts to get the lock."""
@@ -32,7 +32,7 @@ _PAUSE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """What is to stand in a file, and what stood there when it was read; ``None``: no such file."""
+    """The new content of a file, and the content when it was read; ``None``: no such file."""
 
     path: Path
     before: bytes | None
@@ -40,14 +40,14 @@ class FileChange:
 
     @property
     def reversed(self) -> FileChange:
-        """What takes it back."""
+        """The change that reverts this one."""
         return FileChange(self.path, self.after, self.before)
 
 
 def read(path: Path) -> bytes | None:
-    """What stands in a file; ``None`` when there is none.
+    """Return the content of a file; ``None`` if it does not exist.
 
-    :raises ConfigurationError: when it cannot be read.
+    :raises ConfigurationError: if it cannot be read.
     """
     try:
         return path.read_bytes()
@@ -59,10 +59,10 @@ def read(path: Path) -> bytes | None:
 
 @contextlib.contextmanager
 def only_writer(folder: Path, patience: float = _PATIENCE) -> Iterator[None]:
-    """Let nobody else write into a folder by this function while the body runs; a process that dies lets go of it.
+    """Hold the write lock of a folder while the body runs. The lock is released if the process dies.
 
-    :raises ConflictError: when somebody else keeps writing.
-    :raises ConfigurationError: when nobody may write there.
+    :raises ConflictError: if another writer holds the lock for too long.
+    :raises ConfigurationError: if the folder is not writable.
     """
     try:
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -70,7 +70,7 @@ def only_writer(folder: Path, patience: float = _PATIENCE) -> Iterator[None]:
         raise _refused(folder, error) from error
     try:
         _wait(lock, folder, patience)
-        for half in folder.glob(f"{_HALF}*"):  # of a writer that died
+        for half in folder.glob(f"{_HALF}*"):  # left by a writer that died
             half.unlink(missing_ok=True)
         yield
     finally:
@@ -78,9 +78,9 @@ def only_writer(folder: Path, patience: float = _PATIENCE) -> Iterator[None]:
 
 
 def remove_if_unused(folders: Sequence[Path]) -> None:
-    """Remove folders that were made for a file that is not written after all, as far as nothing else is in them.
+    """Remove folders that were created for a file that was not written, if they contain nothing else.
 
-    :param folders: innermost first; the lock of statements is in the first one.
+    :param folders: innermost first; the lock file is in the first one.
     """
     if [entry.name for entry in folders[0].iterdir()] == [_LOCK]:
         (folders[0] / _LOCK).unlink(missing_ok=True)
@@ -90,10 +90,10 @@ def remove_if_unused(folders: Sequence[Path]) -> None:
 
 
 def write(change: FileChange) -> None:
-    """Put a change into its file, in one step. Only for the :func:`only_writer` of its folder.
+    """Write a change atomically. The caller must be the :func:`only_writer` of its folder.
 
-    :raises ConflictError: when something else stands there than was read.
-    :raises ConfigurationError: when the file cannot be written.
+    :raises ConflictError: if the file has changed since it was read.
+    :raises ConfigurationError: if the file cannot be written.
     """
     if change.path.is_symlink():
         raise ConfigurationError(f"{change.path} is a link; change the file that it leads to.")
@@ -124,7 +124,7 @@ def _wait(lock: int, folder: Path, patience: float) -> None:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Write beside the file, and rename."""
+    """Write a temporary file beside the file, and rename it."""
     handle, half = tempfile.mkstemp(prefix=_HALF, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -140,7 +140,7 @@ def _put(path: Path, content: bytes) -> None:
 
 
 def _mode(path: Path) -> int:
-    """Who may read the file: as now; a new one, whoever may read the folder."""
+    """Return the mode of a file: unchanged, or for a new one, derived from its folder."""
     with contextlib.suppress(FileNotFoundError):
         return stat.S_IMODE(path.stat().st_mode)
     return stat.S_IMODE(path.parent.stat().st_mode) & 0o666

@@ -1,4 +1,4 @@
-"""What is different between a declared table and the deployed one, as values."""
+"""Differences between declared and deployed tables as values."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 
 
 class Change(StrEnum):
-    """What deploying a definition does to its table, from nothing to everything."""
+    """The effect of deploying a definition on its table, in increasing order."""
 
     UNCHANGED = "UNCHANGED"
     NEW = "NEW"
-    """Nothing of that name is deployed."""
+    """No table with that name is deployed."""
 
     METADATA = "METADATA"
-    """The same rows in the same columns."""
+    """The rows and columns stay the same."""
 
     COLUMNS = "COLUMNS"
-    """The old columns, and behind them new ones, which are null in rows that are not made again."""
+    """New columns are appended, which are null in rows that are not refreshed."""
 
     DATA = "DATA"
-    """Other rows in the same columns."""
+    """The rows change, the columns stay the same."""
 
     REBUILD = "REBUILD"
-    """Rows that do not fit the table: it has to be made anew."""
+    """The rows do not fit the table, so it must be rebuilt."""
 
     REMOVED = "REMOVED"
-    """It is deployed, and nobody declares it any more."""
+    """The table is deployed but no longer declared."""
 
     UNKNOWN = "UNKNOWN"
-    """Its catalog cannot be asked."""
+    """The catalog is unavailable."""
 
     @property
     def words(self) -> str:
-        """As people read it."""
+        """The change for display."""
         return _WORDS[self]
 
     @property
     def makes_other_rows(self) -> bool:
-        """Whether rows that are there are not those of the definition any more."""
+        """Whether existing rows no longer match the definition."""
         return self in (Change.COLUMNS, Change.DATA, Change.REBUILD)
 
 
@@ -59,7 +59,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One thing that a definition says otherwise than the deployed one; ``None``: it says nothing."""
+    """A field whose declared value differs from the deployed one; ``None``: not set."""
 
     name: str
     deployed: Any
@@ -68,7 +68,7 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """A column that the table has, and what becomes of it: types in Spark's words, ``None`` for no such column."""
+    """A column that is added, removed or changes its type: Spark types, ``None`` for no such column."""
 
     name: str
     deployed: str | None
@@ -77,7 +77,7 @@ class ColumnChange:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """A table that reads a changed one, directly or not, and its columns that may have other values; ``None``: all of them."""
+    """A direct or indirect reader of a changed table, and its columns that may have other values; ``None``: all of them."""
 
     table: TableIdentifier
     columns: tuple[str, ...] | None
@@ -85,7 +85,7 @@ class Touched:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a table holds now, which is what is computed again when all of it is; ``None``: nobody counted."""
+    """The size of a table, which is the cost of refreshing all of it; ``None``: unknown."""
 
     rows: int | None
     bytes: int | None
@@ -95,23 +95,23 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How a table, as it is declared, differs from the deployed one."""
+    """The difference between a declared table and the deployed one."""
 
     identifier: TableIdentifier
     change: Change
     place: str | None = None
     """Where the table is declared: path and line."""
     reason: str | None = None
-    """Why it is that change."""
+    """The reason for the change."""
     next: str | None = None
-    """What applying it does, and what is left for a refresh."""
+    """The effect of applying it, and the work left for refreshes."""
     fields: tuple[FieldChange, ...] = ()
     query: str = ""
-    """How the text of the query differs, line by line."""
+    """The line diff of the query."""
     columns: tuple[ColumnChange, ...] = ()
     downstream: tuple[Touched, ...] = ()
     cost: Cost | None = None
     claimed: str | None = None
     """The two deployments that declare the table."""
     is_possible: bool = True
-    """False for a rebuild that nothing does in one step."""
+    """False for a rebuild that cannot be done atomically."""

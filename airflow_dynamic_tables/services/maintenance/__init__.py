@@ -1,1 +1,1 @@
-"""What keeps an installation tidy: sweeping, expiring, upgrading, reporting, seeing whether it answers."""
+"""Maintenance of an installation: sweeping, expiry, compaction, recovery, missing reports."""

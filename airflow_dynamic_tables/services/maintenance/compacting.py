@@ -1,4 +1,4 @@
-"""Compacting: many small files of a partition become few, by the protocol of a refresh; no version, no event, the same rows."""
+"""Compaction: merges many small files of a partition by the protocol of a staged write, without a new version or event."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import partial
 from uuid import uuid4
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.exceptions import (
     CommitUnknownError,
     ConflictError,
@@ -20,14 +20,14 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS, Compacted, Limits, PartitionFiles
 from airflow_dynamic_tables.services.outcomes import Ending, Operation
 from airflow_dynamic_tables.services.registered import RegisteredTable, look_up
-from airflow_dynamic_tables.services.stages.leases import COMPACTION
-from airflow_dynamic_tables.services.stages.marks import leave_mark, other_marks, shared
-from airflow_dynamic_tables.services.stages.protocol import new_stage, staged_write
-from airflow_dynamic_tables.services.stages.settling import reconcile
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.writes.leases import COMPACTION
+from airflow_dynamic_tables.services.writes.owner_markers import other_markers, shared, write_marker
+from airflow_dynamic_tables.services.writes.protocol import new_stage, staged_write
+from airflow_dynamic_tables.services.writes.settling import reconcile
 
 MOST_COMMITS = 16
-"""How many compactions of a table one maintenance makes: each reads some hundred MB, and the next maintenance goes on."""
+"""Maximum number of compactions of a table per maintenance. Each reads some hundred MB; the next maintenance continues."""
 
 log = logging.getLogger(__name__)
 
@@ -48,14 +48,14 @@ class CompactedPartition:
 def compact(
     workspace: Workspace, identifier: TableIdentifier, limits: Limits = DEFAULT_LIMITS, *, is_cheap: bool = False
 ) -> Compacted:
-    """Make few files of the small ones of a dynamic table where these are too many; another table is left alone.
+    """Compact the small files of a dynamic table where there are too many; other tables are left alone.
 
-    Safe beside refreshes, which have their way: what a refresh replaces is left to it, and one that comes meanwhile takes the
-    stage away. A table that another installation refreshes, too, is left alone, because its refreshes cannot be seen.
+    Safe concurrently with refreshes, which take precedence: partitions being refreshed are skipped, and a new refresh aborts the
+    compaction. A table that another installation refreshes, too, is left alone, because its refreshes are not visible here.
 
-    :param is_cheap: look no further when few files were added since the last compaction.
-    :raises CommitUnknownError: when nobody knows whether a commit landed; the next sweep finds out.
-    :raises CatalogUnavailableError: when catalog or metadata cannot be read.
+    :param is_cheap: stop early if few files were added since the last compaction.
+    :raises CommitUnknownError: if it is unknown whether a commit landed; the next sweep resolves it.
+    :raises CatalogUnavailableError: if the catalog or metadata cannot be read.
     """
     try:
         registered = look_up(workspace, identifier)
@@ -64,30 +64,30 @@ def compact(
     due = registered.lake_table.scattered(limits, is_cheap=is_cheap)
     if not due:
         return Compacted()
-    leave_mark(workspace, registered)
-    if strangers := other_marks(workspace, registered):
+    write_marker(workspace, registered)
+    if strangers := other_markers(workspace, registered):
         return Compacted(left=(shared(identifier, strangers),))
     return sum((_round(workspace, registered, partitions, limits) for partitions in due[:MOST_COMMITS]), Compacted())
 
 
 def count_files(workspace: Workspace, identifier: TableIdentifier, limits: Limits = DEFAULT_LIMITS) -> list[PartitionFiles]:
-    """How many files each partition of a dynamic table has, and which are due to be compacted; changes nothing.
+    """Return the number of files of each partition of a dynamic table, and which are due for compaction; changes nothing.
 
-    :raises NotFoundError: when there is no such dynamic table.
-    :raises UnsupportedError: when nothing of it can be compacted; says why.
+    :raises NotFoundError: if there is no such dynamic table.
+    :raises UnsupportedError: if it cannot be compacted; the message contains the reason.
     """
     registered = look_up(workspace, identifier)
     try:
         counted = registered.lake_table.count_files(limits)
     except UnsupportedError as error:
         raise UnsupportedError(f"{identifier} is not compacted. {error}") from error
-    if strangers := other_marks(workspace, registered):
+    if strangers := other_markers(workspace, registered):
         raise UnsupportedError(f"{identifier} is not compacted. {shared(identifier, strangers)}")
     return counted
 
 
 def _round(workspace: Workspace, registered: RegisteredTable, partitions: PartitionSet, limits: Limits) -> Compacted:
-    """One compaction, unless a refresh works on the partitions."""
+    """Run one compaction, unless a refresh holds the partitions."""
     token = f"compaction-{uuid4()}"
     staged = registered.lake_table.stage(token)
     stage = replace(new_stage(workspace, registered, token, COMPACTION, staged.begin()), partitions=partitions)

@@ -1,4 +1,4 @@
-"""Expiring: old versions are forgotten, and files that no version and no stage has any use for are deleted."""
+"""Expiry: removes old versions, and deletes files that no version and no stage refers to."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from datetime import timedelta
 
 from airflow_dynamic_tables.clients.deleting import Deleted
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import RefreshAction
-from airflow_dynamic_tables.core.tables.retention import Retention
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
+from airflow_dynamic_tables.core.versions import Retention
 from airflow_dynamic_tables.exceptions import ConflictError, NotFoundError
 from airflow_dynamic_tables.services.registered import RegisteredTable, look_up
-from airflow_dynamic_tables.services.stages.marks import other_marks, shared
-from airflow_dynamic_tables.services.tables.forgetting import forget_versions
-from airflow_dynamic_tables.services.tables.undoing import note_undone
+from airflow_dynamic_tables.services.tables.rollback import forget_versions
+from airflow_dynamic_tables.services.tables.undone import note_undone
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.writes.owner_markers import other_markers, shared
 
 ORPHAN_AGE = timedelta(days=1)
-"""How long a file that nothing refers to is kept: a commit under way has written files that it does not refer to yet."""
+"""How long orphan files are kept, because a commit in progress has written files that it does not refer to yet."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What went: snapshots forgotten, files deleted and their bytes."""
+    """The result of an expiry: expired snapshots, deleted files and their bytes."""
 
     snapshots: int = 0
     files: int = 0
@@ -33,12 +33,13 @@ class Expired:
 
 
 def expire(workspace: Workspace, identifier: TableIdentifier) -> Expired:
-    """Apply the retention of a dynamic table, or of one that CREATE TABLE AS made; other tables are left alone.
+    """Apply the retention of a dynamic table, or of one created by CREATE TABLE AS; other tables are left alone.
 
-    Safe beside refreshes, rollbacks and itself: what an unfinished stage reads, holds or may have committed stays.
+    Safe concurrently with refreshes, rollbacks and itself: everything that an unfinished stage reads, holds or may have committed
+    is kept.
 
-    :raises ConflictError: when the table does not come to rest; the next time does it.
-    :raises CatalogUnavailableError: when catalog or metadata cannot be read.
+    :raises ConflictError: if concurrent commits prevent it; the next call repeats it.
+    :raises CatalogUnavailableError: if the catalog or metadata cannot be read.
     """
     try:
         registered = look_up(workspace, identifier)
@@ -55,13 +56,13 @@ def expire(workspace: Workspace, identifier: TableIdentifier) -> Expired:
 
 
 def _held(workspace: Workspace, registered: RegisteredTable) -> set[str]:
-    """Folders of the table's unfinished stages.
+    """Return the folders of the table's unfinished stages.
 
-    :raises ConflictError: while a version is being restored, which may refer to any file; or when another installation refreshes
-        the table, whose stages nobody here knows.
+    :raises ConflictError: if a version is being restored, which may refer to any file; or if another installation, whose stages
+        are unknown here, refreshes the table.
     """
     identifier = registered.identifier
-    if strangers := other_marks(workspace, registered):
+    if strangers := other_markers(workspace, registered):
         raise ConflictError(f"{shared(identifier, strangers)} Until then none of its files is deleted.")
     folders = set()
     for stage in workspace.ledger.list_stages(identifier):

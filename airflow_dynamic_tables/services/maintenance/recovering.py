@@ -1,4 +1,4 @@
-"""Recovering: what a kill left halfway of one table is brought to its end now, and what only people can decide is told."""
+"""Recovery of an installation: availability check, schema upgrade, and ending of abandoned refreshes."""
 
 from __future__ import annotations
 
@@ -8,20 +8,38 @@ from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.ledger.base import Stage, StageState
-from airflow_dynamic_tables.services.changing.renaming import finish_rename
+from airflow_dynamic_tables.services.lifecycle.renaming import finish_rename
 from airflow_dynamic_tables.services.maintenance.sweeping import end_abandoned
 from airflow_dynamic_tables.services.registered import look_up
-from airflow_dynamic_tables.services.tables.undoing import note_undone
+from airflow_dynamic_tables.services.tables.undone import note_undone
 from airflow_dynamic_tables.services.workspace import Workspace
+
+
+def check_available(workspace: Workspace) -> None:
+    """Connect to the ledger and to every catalog.
+
+    :raises CatalogUnavailableError: if one is unavailable.
+    """
+    workspace.ledger.check()
+    for name in workspace.catalogs.names():
+        workspace.catalogs.get(name).list_databases()
+
+
+def upgrade(workspace: Workspace) -> None:
+    """Upgrade the databases of the ledger and of all catalogs to this release's schema; idempotent.
+
+    :raises CatalogUnavailableError: if one is unavailable.
+    """
+    workspace.ledger.upgrade()
+    workspace.catalogs.upgrade()
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What became of a table.
+    """The result of the recovery of a table.
 
-    ``completed`` and ``aborted`` are the tokens of refreshes that turned out to have landed, and of those that surely did not.
-    ``renamed_from`` is the name of which something followed only now. ``left`` says of what is still unfinished why, and what
-    to do.
+    ``completed`` and ``aborted`` are the tokens of refreshes that have landed, and of those that certainly have not.
+    ``renamed_from`` is the former name of a completed rename. ``left`` lists unfinished refreshes with the reason and the remedy.
     """
 
     table: TableIdentifier
@@ -33,12 +51,12 @@ class Recovered:
 
 
 def recover(workspace: Workspace, identifier: TableIdentifier) -> Recovered:
-    """Finish a rename, and end every refresh of a table whose owner is gone. Idempotent; living refreshes are not touched.
+    """Complete a rename, and end every refresh of a table whose owner is dead. Idempotent; live refreshes are not touched.
 
     The next refresh and the maintenance do the same; this does not wait for them.
 
-    :raises TableNotFoundError: when the catalog has no such dynamic table.
-    :raises ConflictError: see :func:`~airflow_dynamic_tables.services.changing.renaming.finish_rename`.
+    :raises TableNotFoundError: if the catalog has no such dynamic table.
+    :raises ConflictError: see :func:`~airflow_dynamic_tables.services.lifecycle.renaming.finish_rename`.
     """
     handler = workspace.dynamic_table(identifier).refresh_handler
     if handler.renamed_from:

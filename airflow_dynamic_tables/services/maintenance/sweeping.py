@@ -1,37 +1,39 @@
-"""Sweeping: what no refresh and no callback cleaned up."""
+"""Maintenance sweep: settles abandoned stages, compacts, expires, and prunes the history; finds missing reports."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import groupby
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError, DynamicTableError
-from airflow_dynamic_tables.ledger.base import Stage, StageState
+from airflow_dynamic_tables.ledger.base import Refresh, Stage, StageState
 from airflow_dynamic_tables.services.maintenance.compacting import compact
 from airflow_dynamic_tables.services.maintenance.expiring import Expired, expire
-from airflow_dynamic_tables.services.stages.leases import is_abandoned
-from airflow_dynamic_tables.services.stages.quarantine import why_over
-from airflow_dynamic_tables.services.stages.settling import settle, staged_table
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.writes.leases import is_abandoned
+from airflow_dynamic_tables.services.writes.quarantine import why_over
+from airflow_dynamic_tables.services.writes.settling import settle, staged_table
 
 KEEP_HISTORY = timedelta(days=90)
 """How long finished refreshes stay in the ledger."""
 
 ZOMBIE_WINDOW = timedelta(days=2)
-"""How long after a stage was aborted a job that outlived it may still write into its folder."""
+"""How long after a stage was aborted a zombie job may still write into its folder."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """Tokens of stages that were aborted, turned out to be committed, or were left alone.
+    """Tokens of stages that were aborted, found to be committed, or kept.
 
-    ``compacted_files`` counts small files that became few others, ``expired`` snapshots that were forgotten, ``deleted_files``
-    and ``deleted_bytes`` what nothing referred to any more, ``pruned`` ledger rows. ``failed`` are the tables that could not be
-    tidied up; the log says why.
+    ``compacted_files`` is the number of small files that were merged, ``expired`` of expired snapshots, ``deleted_files`` and
+    ``deleted_bytes`` of orphan files, ``pruned`` of ledger rows. ``failed`` are the tables whose maintenance failed; the log has
+    the errors.
     """
 
     aborted: tuple[str, ...] = ()
@@ -46,10 +48,9 @@ class SweepReport:
 
 
 def sweep(workspace: Workspace) -> SweepReport:
-    """Settle every stage whose owner is gone, make few files of many small ones, forget old versions, delete what nothing needs,
-    and prune the history.
+    """Settle every stage whose owner is dead, compact small files, expire versions, delete orphan files, and prune the history.
 
-    Living stages are not touched, nor those in quarantine that somebody may still publish.
+    Live stages are not touched, nor quarantined stages that may still be published.
     """
     now = workspace.now()
     ended: dict[StageState | None, list[str]] = {StageState.ABORTED: [], StageState.COMMITTED: [], None: []}
@@ -77,10 +78,11 @@ def sweep(workspace: Workspace) -> SweepReport:
 
 
 def end_abandoned(workspace: Workspace, stage: Stage) -> StageState | None:
-    """Settle a stage whose owner is gone, or that is in quarantine while newer data are there.
+    """Settle a stage whose owner is dead, or that is in quarantine and superseded or expired.
 
-    :return: how it ended, COMMITTED or ABORTED; ``None`` when it did not.
-    :raises DynamicTableError: when that cannot be done now, OSError when its files cannot be deleted.
+    :return: its final state, COMMITTED or ABORTED; ``None`` if it was not ended.
+    :raises DynamicTableError: if it cannot be ended now.
+    :raises OSError: if its files cannot be deleted.
     """
     reason = why_over(workspace, stage) if stage.state is StageState.QUARANTINED else _why_abandoned(workspace, stage)
     state = settle(workspace, stage, reason) if reason else None
@@ -88,7 +90,7 @@ def end_abandoned(workspace: Workspace, stage: Stage) -> StageState | None:
 
 
 def _ended(workspace: Workspace, stage: Stage) -> StageState | None:
-    """As :func:`end_abandoned`; what fails is left to the next sweep."""
+    """End a stage as :func:`end_abandoned` does; errors are logged and left to the next sweep."""
     try:
         return end_abandoned(workspace, stage)
     except (DynamicTableError, OSError):
@@ -108,7 +110,7 @@ def _delete_again(workspace: Workspace, stage: Stage) -> None:
 
 
 def _compacted(workspace: Workspace, table: TableIdentifier) -> int | None:
-    """How many small files of a table became few; ``None`` when that failed: it keeps nothing else from being tidied up."""
+    """Compact a table and return the number of merged files; ``None`` on an error, so that the sweep continues."""
     try:
         return compact(workspace, table).files
     except CatalogUnavailableError as error:
@@ -120,7 +122,7 @@ def _compacted(workspace: Workspace, table: TableIdentifier) -> int | None:
 
 
 def _expired(workspace: Workspace, table: TableIdentifier) -> Expired | None:
-    """What went of a table; ``None`` when that failed: no table may keep another from being tidied up."""
+    """Expire a table; ``None`` on an error, so that the sweep continues with other tables."""
     try:
         return expire(workspace, table)
     except ConflictError as error:
@@ -132,3 +134,44 @@ def _expired(workspace: Workspace, table: TableIdentifier) -> Expired | None:
     except Exception:
         log.exception("Could not tidy up %s; the next sweep tries again.", table)
         return None
+
+
+REPORT_WINDOW = timedelta(days=7)
+"""How long after a commit a missing report is sent. Later it is obsolete, and the scheduler may have lost the first one."""
+
+CLOCK_MARGIN = timedelta(days=1)
+"""How far the clock of the scheduler may be behind that of the worker that committed."""
+
+Reported = Callable[[TableIdentifier, datetime], Collection[str]]
+"""Returns the tokens of a table's refreshes since a time that were reported to the scheduler."""
+
+
+def missing_reports(workspace: Workspace, reported: Reported, is_over: Callable[[str], bool]) -> list[Refresh]:
+    """Return refreshes whose version was not and will not be reported to the scheduler by themselves, oldest first.
+
+    The scheduler's reports are authoritative; the ledger only caches them. A report of these refreshes therefore occurs exactly
+    once, provided that the scheduler refuses reports of finished work, and that only one process at a time calls this.
+
+    :param is_over: returns whether the work of an owner (see :class:`~airflow_dynamic_tables.ledger.base.Stage`) has finished, so
+        that the scheduler accepts no more reports from it; False if the scheduler does not know it.
+    """
+    due = workspace.ledger.list_due_reports(workspace.now() - REPORT_WINDOW)
+    ended = [refresh for refresh in _unreported(workspace, due, reported) if _is_over(workspace, refresh, is_over)]
+    # Checked again, because a report may have arrived between the first check and the end of the work.
+    return sorted(_unreported(workspace, ended, reported), key=lambda refresh: refresh.started_at)
+
+
+def _unreported(workspace: Workspace, refreshes: Sequence[Refresh], reported: Reported) -> list[Refresh]:
+    """Return the refreshes without a report at the scheduler, and record the others in the ledger."""
+    unreported: list[Refresh] = []
+    for table, group in groupby(sorted(refreshes, key=lambda refresh: refresh.table), key=lambda refresh: refresh.table):
+        of_table = list(group)
+        known = reported(table, min(refresh.started_at for refresh in of_table) - CLOCK_MARGIN)
+        workspace.ledger.mark_reported([refresh.token for refresh in of_table if refresh.token in known])
+        unreported += [refresh for refresh in of_table if refresh.token not in known]
+    return unreported
+
+
+def _is_over(workspace: Workspace, refresh: Refresh, is_over: Callable[[str], bool]) -> bool:
+    stage = workspace.ledger.get_stage(refresh.token)
+    return stage is not None and is_over(stage.owner)

@@ -1,1 +1,1 @@
-"""One refresh: request, upstream, binding, plan, whether anything moved, expectations, run; and the preview of one."""
+"""One refresh: request, upstream, binding, plan, change detection, expectations, run; and its preview."""

@@ -1,4 +1,4 @@
-"""Binding: which version of every table a refresh reads. How, each format knows."""
+"""Binding of the sources of a refresh to versions. Each format implements it for its tables."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable
+from airflow_dynamic_tables.clients.files import exists
+from airflow_dynamic_tables.core.formats import is_placed_by_entry
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
-from airflow_dynamic_tables.core.refresh.sources import Source, option_problem, path_problem
-from airflow_dynamic_tables.core.streaming.streams import EventTime
-from airflow_dynamic_tables.core.tables.formats import is_placed_by_entry
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.tables.schema import spark_ddl
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
+from airflow_dynamic_tables.core.refresh.sources import AwaitedData, AwaitedRows, Source, option_problem, path_problem
+from airflow_dynamic_tables.core.schema import spark_ddl
+from airflow_dynamic_tables.core.streaming.stream_plans import EventTime
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
     ConfigurationError,
     DynamicTableError,
     NotFoundError,
@@ -27,10 +29,10 @@ from airflow_dynamic_tables.exceptions import (
     UpstreamError,
 )
 from airflow_dynamic_tables.formats.base import LakeTable
-from airflow_dynamic_tables.formats.registry import bind, connection_options, is_bound
-from airflow_dynamic_tables.services.queries.views import inline_views
-from airflow_dynamic_tables.services.watermarks.growth import Growth
-from airflow_dynamic_tables.services.watermarks.looking import look
+from airflow_dynamic_tables.formats.registry import bind, connection_options, count_rows, is_bound
+from airflow_dynamic_tables.services.queries import inline_views
+from airflow_dynamic_tables.services.watermarks.increments import Growth
+from airflow_dynamic_tables.services.watermarks.source_progress import look
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -43,13 +45,13 @@ def bind_sources(
     partitions: PartitionSet = WHOLE_TABLE,
     growth: Growth | None = None,
 ) -> tuple[SourceBinding, ...]:
-    """Bind every table the query reads to the version it has now; each table is looked at once.
+    """Bind every table that the query reads to its current version. Each table is read once.
 
-    :param partitions: what is refreshed of the table.
-    :param growth: the sources that have a watermark, as somebody has looked at them.
-    :raises ConfigurationError: when a source's folder is missing or empty.
-    :raises UpstreamError: when a dynamic table has no version yet, or a source with a watermark no whole partition.
-    :raises UnsupportedError: when a table cannot be read without a library that the job lacks, or not by partitions.
+    :param partitions: the partitions to refresh.
+    :param growth: state of the sources with a watermark.
+    :raises ConfigurationError: if the folder of a source is missing or empty.
+    :raises UpstreamError: if a dynamic table has no version yet, or a source with a watermark has no complete partition.
+    :raises UnsupportedError: if reading a table requires a library that the job lacks, or the table cannot be read by partition.
     """
     bindings = []
     for number, identifier in enumerate(table.upstream):
@@ -73,9 +75,10 @@ def bind_sources(
 
 
 def _told_apart(table: DynamicTable, binding: SourceBinding, event_time: EventTime, partitions: PartitionSet) -> SourceBinding:
-    """The binding of a source of whose rows some are one.
+    """Add the event time of a source to its binding.
 
-    :raises UnsupportedError: when partitions are made one by one: each could leave a row to the other.
+    :raises UnsupportedError: if its rows are deduplicated and single partitions are refreshed, because duplicates may be in
+        different partitions.
     """
     if event_time.deduplicate and not partitions.is_whole:
         columns = ", ".join(event_time.deduplicate)
@@ -89,7 +92,7 @@ def _told_apart(table: DynamicTable, binding: SourceBinding, event_time: EventTi
 def look_at_sources(
     workspace: Workspace, table: DynamicTable, sources: Mapping[TableIdentifier, Source]
 ) -> dict[str, SourceState]:
-    """What every table the query reads is like now, by its name; those that cannot be looked at are left out, with a warning."""
+    """Return the current state of every table that the query reads, by name. Unreadable tables are omitted with a warning."""
     states: dict[str, SourceState] = {}
     whole = inline_views(workspace, table, sources)
     current = workspace.table(table.identifier, table.format).current()
@@ -107,19 +110,19 @@ def look_at_sources(
 
 
 def view_name(table: DynamicTable, number: int) -> str:
-    """The temporary view that stands for one of the tables that a table reads, by its number among them."""
+    """Return the name of the temporary view of an upstream table, by its position in ``upstream``."""
     identifier = table.upstream[number]
     text = table.expanded_query.lower()
     view = re.sub(r"\W", "_", f"{identifier.database}_{identifier.table}_{number}", flags=re.ASCII)
-    while view.lower() in text:  # a common table expression of that name would be read in its place
+    while view.lower() in text:  # a common table expression of that name would hide the view
         view += "_"
     return view
 
 
 def _check_options(source: Source) -> None:
-    """What a catalog says of a table goes into the plan, too.
+    """Check the path and options from a catalog, because they become part of the plan.
 
-    :raises ConfigurationError: when it holds a secret.
+    :raises ConfigurationError: if they contain a secret.
     """
     problems = (path_problem(source.path), *(option_problem(source.format, option) for option in source.options))
     if problem := next(filter(None, problems), None):
@@ -127,14 +130,14 @@ def _check_options(source: Source) -> None:
 
 
 def connection_variable(conn_id: str) -> str:
-    """The environment variable in which a job finds what a connection says."""
+    """Return the name of the environment variable with the options of a connection for a job."""
     return "DYNAMIC_TABLES_CONNECTION_" + re.sub(r"\W", lambda sign: f"_{ord(sign[0]):x}_", conn_id, flags=re.ASCII)
 
 
 def job_environment(workspace: Workspace, plan: RefreshPlan) -> dict[str, str]:
-    """Environment variables that the driver of a job needs: passwords, which must not stand in a plan or on a command line.
+    """Return the environment variables of a job's driver with passwords, which must not be in a plan or on a command line.
 
-    :raises ConfigurationError: when a connection is not there, or does not say what it has to.
+    :raises ConfigurationError: if a connection is missing or incomplete.
     """
     environment: dict[str, str] = {}
     for source in plan.sources:
@@ -152,10 +155,12 @@ def job_environment(workspace: Workspace, plan: RefreshPlan) -> dict[str, str]:
 
 
 def _described(workspace: Workspace, identifier: TableIdentifier) -> Source | None:
-    """A table that only a view names, or one of ours that is read as those of its server, as its catalog describes it.
+    """Return the source of a table as its catalog describes it.
 
-    :return: ``None`` when the catalog has no such table.
-    :raises UpstreamError: when one of ours has no version yet.
+    This applies to tables that only a view references, and to own tables that are read through their server.
+
+    :return: ``None`` if the catalog has no such table.
+    :raises UpstreamError: if an own table has no version yet.
     """
     catalog = workspace.readable(identifier.catalog)
     try:
@@ -180,7 +185,7 @@ def _no_version(identifier: TableIdentifier) -> UpstreamError:
 
 
 def _is_known_to_spark(table: LakeTable, conf: Mapping[str, str], catalog: str) -> bool:
-    """Whether the Spark of a refresh can read a table also where its files alone do not tell what it holds."""
+    """Return whether Spark is configured to read a table whose files alone do not define its content."""
     return table.library in conf.get("spark.sql.extensions", "") if table.library else f"spark.sql.catalog.{catalog}" in conf
 
 
@@ -193,5 +198,39 @@ def _bind_table(workspace: Workspace, table: DynamicTable, identifier: TableIden
     except UnsupportedError as error:
         if workspace.catalog(identifier.catalog).table_exists(identifier.path):
             raise
-        raise _no_version(identifier) from error  # so that nobody knows its format
+        raise _no_version(identifier) from error  # a table that does not exist has no known format
     return content.bound(identifier, view)
+
+
+def what_is_not_there(workspace: Workspace, awaited: AwaitedData) -> str | None:
+    """Return why the awaited data is missing, as a sentence without a full stop; ``None`` if it is there.
+
+    Data that cannot be checked counts as missing, because a refresh without it would be silently wrong.
+
+    :raises DynamicTableError: if a retry cannot succeed.
+    """
+    try:
+        if awaited.rows is not None and awaited.source is not None:
+            return _missing_rows(workspace, awaited, awaited.source, awaited.rows)
+        return None if _is_there(workspace, awaited) else f"{awaited} is not there yet"
+    except CatalogUnavailableError as error:
+        return f"{awaited} cannot be looked for: {str(error).rstrip('.')}"
+
+
+def _missing_rows(workspace: Workspace, awaited: AwaitedData, identifier: TableIdentifier, rows: AwaitedRows) -> str | None:
+    stores = workspace.readable(identifier.catalog).stores()
+    try:
+        counted = count_rows(Source(identifier, rows.format, rows.path), stores, awaited.partition, rows.least)
+    except TableNotFoundError:
+        return f"{identifier} is not there yet"
+    return None if counted >= rows.least else f"{awaited.place} has {counted} of {rows.least} rows"
+
+
+def _is_there(workspace: Workspace, awaited: AwaitedData) -> bool:
+    if awaited.source is None:
+        return exists(awaited.text)
+    catalog = workspace.readable(awaited.source.catalog)
+    try:
+        return bool(catalog.list_partitions(awaited.source.path, awaited.partition))
+    except TableNotFoundError:
+        return False

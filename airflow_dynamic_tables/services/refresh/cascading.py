@@ -1,7 +1,7 @@
-"""Cascades: a refresh of a table, and then of every dynamic table that reads it, directly or not, each once, parents first.
+"""Cascades: refresh a table and then every direct or indirect reader of it, each once, in upstream order.
 
-A table is refreshed for the partitions that follow from those that its parents replaced, as far as its query tells. Otherwise it
-is refreshed as a request of its own would do it. Below a table that was not refreshed, no table is.
+A table is refreshed for the partitions derived from those replaced in its parents, if they can be derived from its query;
+otherwise as by a request of its own. A table below one that was not refreshed is not refreshed.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import NAMESPACE_URL, uuid5
 
-from airflow_dynamic_tables.core.circles import needed_first
+from airflow_dynamic_tables.core.cycles import needed_first
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.partitioning import plain_keys
-from airflow_dynamic_tables.core.refresh.actions import ReasonCode
+from airflow_dynamic_tables.core.partition_transforms import plain_keys
+from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import origins
 from airflow_dynamic_tables.exceptions import DynamicTableError
-from airflow_dynamic_tables.services.queries.views import inline_views
+from airflow_dynamic_tables.services.queries import inline_views
 from airflow_dynamic_tables.services.refresh.requests import (
     RefreshRequest,
     Skipped,
@@ -31,29 +31,29 @@ from airflow_dynamic_tables.services.refresh.requests import (
     latest_schedule_time,
     requested_partitions,
 )
-from airflow_dynamic_tables.services.tables.freshness import fresh_until
+from airflow_dynamic_tables.services.tables.source_reads import fresh_until
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
 Refresh = Callable[[RefreshRequest, Callable[[RefreshPlan], None]], Version | Skipped]
-"""Runs one refresh to its end, and calls its second argument with every plan before the job of that."""
+"""Runs a refresh to its end, and calls its second argument with every plan before the plan's job runs."""
 
 
 class CascadeOutcome(StrEnum):
-    """What became of a table of a cascade."""
+    """The outcome of a table in a cascade."""
 
     REFRESHED = "REFRESHED"
     SKIPPED = "SKIPPED"
     SUSPENDED = "SUSPENDED"
     FAILED = "FAILED"
     NOT_BEGUN = "NOT_BEGUN"
-    """A table that it reads was not refreshed."""
+    """A table upstream of it was not refreshed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CascadeStep:
-    """What became of one table: ``partitions`` were planned to be replaced, and ``detail`` says why these, or why nothing was."""
+    """The outcome of one table: ``partitions`` were planned to be replaced; ``detail`` is the reason for these, or for none."""
 
     table: TableIdentifier
     outcome: CascadeOutcome
@@ -68,11 +68,11 @@ class CascadeStep:
 
 
 def cascade(workspace: Workspace, definitions: Definitions, first: RefreshRequest, refresh: Refresh) -> Iterator[CascadeStep]:
-    """Refresh a table and all that reads it; each step is given as soon as it is done.
+    """Refresh a table and all its direct and indirect readers; each step is yielded when it is done.
 
-    :param definitions: where it and the tables that read it are declared.
-    :param first: the request for the table itself. The others have its owner, and are for its time if a user named one.
-    :raises CatalogError: when it is not known which tables read it, because a view of a catalog cannot be read.
+    :param definitions: the definitions of the table and its readers.
+    :param first: the request for the table. The other requests have the same owner, and its schedule time if a user named one.
+    :raises CatalogError: if the readers are unknown because a view of a catalog cannot be read.
     """
     tables = _below(workspace, definitions, first)
     steps: dict[TableIdentifier, CascadeStep] = {}
@@ -85,16 +85,16 @@ def cascade(workspace: Workspace, definitions: Definitions, first: RefreshReques
 
 
 def whole_table_time(workspace: Workspace, table: DynamicTable) -> datetime:
-    """The schedule time for which a complete table can be replaced: its latest tick, or the later time that it is fresh up to."""
+    """Return the schedule time of a complete replacement: the latest tick, or the later time up to which the table is fresh."""
     tick = latest_schedule_time(table, workspace.now())
     fresh = fresh_until(workspace, workspace.table(table.identifier, table.format).current())
     return max(tick, fresh) if fresh is not None else tick
 
 
 def following_partitions(table: DynamicTable, parent: DynamicTable, replaced: PartitionSet) -> PartitionSet | None:
-    """The partitions of a table whose rows may change when partitions of a table that it reads do.
+    """Return the partitions of a table whose rows may change with the given partitions of a parent.
 
-    :return: ``None`` when they are not known: a key is not a key of the parent as it is, or the parent has no partitions.
+    :return: ``None`` if unknown: a partition key is not an unchanged key of the parent, or the parent has no partitions.
     """
     keys = plain_keys(table.partition_keys)
     is_default = table.spark.conf.get("spark.sql.caseSensitive", "false").strip().lower() == "false"
@@ -111,7 +111,7 @@ def following_partitions(table: DynamicTable, parent: DynamicTable, replaced: Pa
 
 
 def _below(workspace: Workspace, definitions: Definitions, first: RefreshRequest) -> dict[TableIdentifier, DynamicTable]:
-    """The table and all that reads it, each after those that it reads, with the views of catalogs written out."""
+    """Return the table and all its direct and indirect readers in upstream order, with the views of catalogs inlined."""
     views = {name for name, source in definitions.sources.items() if source.is_view}
     tables = {
         name: inline_views(workspace, table, definitions.sources) if views & {*table.upstream} else table
@@ -144,7 +144,7 @@ def _step(follower: _Follower, refresh: Refresh) -> CascadeStep:
 
 @dataclass(frozen=True, slots=True)
 class _Follower:
-    """A table of a cascade, and what became of those that it reads."""
+    """A table of a cascade, with the steps of its parents."""
 
     workspace: Workspace
     definitions: Definitions
@@ -153,7 +153,7 @@ class _Follower:
     parents: list[CascadeStep]
 
     def request(self) -> tuple[RefreshRequest, str]:
-        """The request for it, and why it is for these partitions."""
+        """Return the request for the table, and the reason for its partitions."""
         if not self.parents:
             return self.first, "asked for"
         own = self._own()
@@ -175,7 +175,7 @@ class _Follower:
         return replace(own, partitions=known.union(requested_partitions(own))), f"{why}, and those that follow from the others"
 
     def _own(self) -> RefreshRequest:
-        """The request that a user would make for it, with the same options."""
+        """Return the request that a user would make for the table with the same options."""
         first = self.first
         table = self.definitions.tables[self.table.identifier]
         now = self.workspace.now()

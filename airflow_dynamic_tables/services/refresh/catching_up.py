@@ -1,8 +1,8 @@
-"""Catching up: a scheduled refresh also makes the partitions of the ticks that failed or never ran.
+"""Catch-up: a scheduled refresh also refreshes the partitions of ticks that failed or never ran.
 
-So the data timestamp of a table with time partitions is the end of its unbroken ticks: the partitions of every tick up to then
-are in the table. A refresh that a user asks for makes the partitions that it names and no others. It moves the data timestamp
-only as far as no tick is missing.
+Therefore the data timestamp of a table with time partitions is the end of its unbroken ticks: the table has the partitions of
+every tick up to it. A refresh by hand replaces only the partitions that it names, and advances the data timestamp only as far
+as no tick is missing.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from datetime import datetime
 from uuid import NAMESPACE_URL, uuid5
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import Initial
+from airflow_dynamic_tables.core.partition_dates import normalised
+from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.refresh.reasons import Initial
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
-from airflow_dynamic_tables.core.tables.partition_values import normalised
-from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.schedule import is_ahead
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, ConflictError, DynamicTableError
 from airflow_dynamic_tables.services.refresh.preview import TablePlan
 from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshRequest, requested_partitions
 from airflow_dynamic_tables.services.registered import RegisteredTable
 from airflow_dynamic_tables.services.tables.entries import registered_or_new
-from airflow_dynamic_tables.services.tables.freshness import found_fresh, fresh_until
+from airflow_dynamic_tables.services.tables.source_reads import found_fresh, fresh_until
 from airflow_dynamic_tables.services.tables.ticks import (
     MOST_PARTITIONS,
     TimeTable,
@@ -41,21 +41,21 @@ from airflow_dynamic_tables.services.workspace import Workspace
 log = logging.getLogger(__name__)
 
 _ALL = 10_000
-"""Refreshes of the history that are looked at where it is not known which version a table is at."""
+"""Limit of refreshes read from the history if the table's current version number is unknown."""
 
 
 def time_table(table: DynamicTable) -> TimeTable:
-    """The schedule and the time partitions of a table that has some."""
+    """Return the schedule and time partitions of a table with time partitions."""
     return TimeTable(table.cron, table.timezone, table.freshness, table.formatters)
 
 
 def caught_up(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> RefreshRequest:
-    """A request together with the partitions of the ticks that the table lacks; the same one where it makes none up.
+    """Add the partitions of missed ticks to a request; return it unchanged if it does not catch up.
 
-    When they are too many for one commit, it is for an earlier schedule time, and has a token of its own: the rest is for the
-    commits after it.
+    If there are too many partitions for one commit, the returned request has an earlier schedule time and its own token; later
+    commits follow for the rest.
 
-    :param request: no source of it has a watermark.
+    :param request: a request without watermark sources.
     """
     current = registered.current()
     asked_for = request.partitions is not None or request.full_refresh or request.batch is not None
@@ -73,7 +73,7 @@ def caught_up(workspace: Workspace, request: RefreshRequest, registered: Registe
 def with_catch_up(
     workspace: Workspace, plan: TablePlan, table: DynamicTable, sources: Mapping[TableIdentifier, Source]
 ) -> TablePlan:
-    """A plan with the missed ticks that its refresh would make up for; only looks. Sources with a watermark are not looked at."""
+    """Add the missed ticks that a refresh would catch up on to its plan, without side effects. Watermark sources are skipped."""
     request = RefreshRequest(table, sources, plan.schedule_time, token="", owner="", catches_up=True)
     if request.has_watermark or not table.formatters:
         return plan
@@ -85,7 +85,7 @@ def with_catch_up(
 
 
 def _unbroken_until(workspace: Workspace, registered: RegisteredTable) -> datetime | None:
-    """The time up to which no tick is missing; that of an earlier version where a wrong clock made the current one."""
+    """Return the end of the unbroken ticks; that of an earlier version if a wrong clock set the current data timestamp."""
     current = registered.current()
     if (fresh := fresh_until(workspace, current)) is not None or current is None or current.data_timestamp is None:
         return fresh
@@ -96,7 +96,7 @@ def _unbroken_until(workspace: Workspace, registered: RegisteredTable) -> dateti
 
 
 def _first(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> RefreshRequest:
-    """The first scheduled refresh of a table. What a table holds that was adopted, or begun by hand, is not replaced."""
+    """Return the first scheduled refresh of a table. Rows of an adopted table, or refreshed by hand, are not replaced."""
     definition, current = request.table, registered.current()
     if definition.start_date is not None and definition.start_date < request.schedule_time:
         return _after(request, definition.start_date, "it begins with start_date:")
@@ -110,9 +110,9 @@ def _first(workspace: Workspace, request: RefreshRequest, registered: Registered
 
 
 def _oldest(workspace: Workspace, table: DynamicTable, current: Version) -> datetime | None:
-    """The time with which the oldest partition begins that a user asked for; ``None``: unknown.
+    """Return the start time of the oldest partition refreshed by hand; ``None`` if unknown.
 
-    Where it is not known which version the table is at, this is any that the history has.
+    If the number of the table's current version is unknown, all refreshes of the history are considered.
     """
     known = history(workspace, table.identifier, current.number)
     refreshes = known if current.number else workspace.ledger.list_refreshes(table.identifier, _ALL)
@@ -123,9 +123,9 @@ def _oldest(workspace: Workspace, table: DynamicTable, current: Version) -> date
 def _with_earlier_holes(
     workspace: Workspace, registered: RegisteredTable, request: RefreshRequest, fresh: datetime
 ) -> RefreshRequest:
-    """The request with the partitions that earlier releases left out: their data timestamp was the newest tick that was made.
+    """Add the partitions left out by earlier releases, which set the data timestamp to the newest refreshed tick.
 
-    :param fresh: up to when the table was fresh for them.
+    :param fresh: the time up to which those releases considered the table fresh.
     """
     identifier = request.table.identifier
     if is_unbroken(workspace, request, NO_PARTITIONS, registered.current()):
@@ -156,7 +156,7 @@ def _with_earlier_holes(
 
 
 def _after(request: RefreshRequest, fresh: datetime, begins: str) -> RefreshRequest:
-    """The request with all ticks after a time, or as many as one commit takes."""
+    """Return the request with all ticks after a time, limited to the partitions of one commit."""
     reached, partitions = time_table(request.table).batch(fresh, request.schedule_time, MOST_PARTITIONS)
     if reached < request.schedule_time:
         token = str(uuid5(NAMESPACE_URL, f"{request.token}/{reached.isoformat()}"))
@@ -170,18 +170,18 @@ def _after(request: RefreshRequest, fresh: datetime, begins: str) -> RefreshRequ
 def fresh_then(
     workspace: Workspace, registered: RegisteredTable, request: RefreshRequest, partitions: PartitionSet, *, has_watermark: bool
 ) -> datetime | None:
-    """The time up to which a refresh makes its table fresh; ``None``: it makes it no fresher.
+    """Return the data timestamp of a table after a refresh; ``None`` if the refresh sets none.
 
-    :param partitions: those that it replaces.
-    :param has_watermark: whether a source tells which partitions are complete, and no schedule does.
-    :raises ConflictError: when the table lacks ticks by now that it had when the refresh began.
+    :param partitions: the partitions that the refresh replaces.
+    :param has_watermark: whether a watermark, not a schedule, determines which partitions are complete.
+    :raises ConflictError: if the table lacks ticks that it had when the refresh began.
     """
     if request.is_one_off:
         return None
     current = registered.current()
     reached = None if request.complete_until == NEVER else request.complete_until or request.schedule_time
     if has_watermark or not request.table.formatters:
-        # Partitions named by hand make the table as a whole no fresher than it was found to be.
+        # Partitions named by hand do not advance the time up to which the table is fresh.
         return reached if request.partitions is None else found_fresh(workspace, current)
     if partitions.is_whole:
         return reached
@@ -196,7 +196,7 @@ def fresh_then(
 
 
 def _check_still_fresh(workspace: Workspace, request: RefreshRequest, current: Version | None) -> None:
-    """Check that the table has not gone back since the missed ticks were looked for."""
+    """Check that the time up to which the table is fresh has not moved backwards since the missed ticks were determined."""
     if request.since is None or (current and current.data_timestamp and is_ahead(current.data_timestamp, workspace.now())):
         return
     fresh = fresh_until(workspace, current)
@@ -210,7 +210,10 @@ def _check_still_fresh(workspace: Workspace, request: RefreshRequest, current: V
 def _moved_on(
     workspace: Workspace, registered: RegisteredTable, request: RefreshRequest, partitions: PartitionSet, fresh: datetime
 ) -> datetime:
-    """The end of the unbroken ticks after these partitions are made, for what is fresh up to a time before."""
+    """Return the end of the unbroken ticks after these partitions are refreshed.
+
+    :param fresh: the time up to which the table is fresh before.
+    """
     current = registered.current()
     own = (request.complete_until or request.schedule_time, partitions)
     made = made_by([own, *times_made(history(workspace, request.table.identifier, current.number if current else None))])
@@ -222,7 +225,7 @@ def _moved_on(
 
 
 def is_unbroken(workspace: Workspace, request: RefreshRequest, partitions: PartitionSet, current: Version | None) -> bool:
-    """Whether no tick is missing before the data timestamp of a table once these partitions are made."""
+    """Return whether no tick before the data timestamp is missing after these partitions are refreshed."""
     if request.unbroken is not None:
         return request.unbroken
     if current is None or partitions.is_whole or not request.table.formatters:

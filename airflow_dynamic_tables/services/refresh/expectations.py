@@ -1,4 +1,4 @@
-"""Whether what the job wrote is as the definition expects it; decided before the commit."""
+"""Expectations: check the rows that a job has written before the commit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ log = logging.getLogger(__name__)
 
 
 def check(workspace: Workspace, attempt: Attempt, result: RefreshResult) -> None:
-    """Keep what became of every expectation in the ledger, then decide.
+    """Record the result of every expectation in the ledger, then enforce their actions.
 
-    How many rows may be written is decided here; the other expectations were counted by the job.
+    Row counts are checked here; the other expectations were checked by the job.
 
-    :raises ExpectationError: when one with the action ``fail`` is violated.
-    :raises QuarantinedError: when one with the action ``quarantine`` is.
+    :raises ExpectationError: if an expectation with the action ``fail`` is violated.
+    :raises QuarantinedError: if an expectation with the action ``quarantine`` is violated.
     """
     planned = attempt.plan
     outcomes = (*result.expectations, *_row_counts(attempt, result.rows))
@@ -50,9 +50,9 @@ def check(workspace: Workspace, attempt: Attempt, result: RefreshResult) -> None
 
 
 def refuse_empty(planned: RefreshPlan, result: RefreshResult) -> None:
-    """Check that a batch of a stream has rows: only the first replaces the table also without, unless more are to come.
+    """Refuse a stream batch without rows. Only the first may be empty, to replace the table, and only without event time.
 
-    :raises EmptyBatchError: when it has none.
+    :raises EmptyBatchError: if it has no rows.
     """
     waits = any(source.event_time is not None for source in planned.sources)
     if planned.position is not None and not result.rows and (planned.follows is not None or waits):
@@ -66,8 +66,9 @@ def _row_counts(attempt: Attempt, rows: int) -> tuple[ExpectationResult, ...]:
 
 
 def _rows_before(attempt: Attempt) -> tuple[int | None, int]:
-    """How many rows the stage replaces in the last version, and how many planned partitions this lacks: each counts as an
-    average one.
+    """Return the number of rows that the stage replaces, and the number of planned partitions missing in the current version.
+
+    Each missing partition counts as one of average size.
     """
     counts = attempt.registered.loaded.count(attempt.plan.partitions)
     if counts is None or not counts.partitions:

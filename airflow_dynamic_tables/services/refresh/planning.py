@@ -1,4 +1,4 @@
-"""Planning: what one refresh will do, with every source bound to a version; and what it works on from then on."""
+"""Planning: the plan of one refresh, with every source bound to a version."""
 
 from __future__ import annotations
 
@@ -8,52 +8,49 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
+from airflow_dynamic_tables.core.formats import FORMATS
 from airflow_dynamic_tables.core.identifiers import quote
+from airflow_dynamic_tables.core.partition_dates import check_dates, normalised
+from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, PartitionSet
 from airflow_dynamic_tables.core.plain import to_plain
-from airflow_dynamic_tables.core.refresh.actions import Reason, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, SourceBinding
+from airflow_dynamic_tables.core.refresh.reasons import Reason, RefreshAction
 from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
-from airflow_dynamic_tables.core.sinks.options import tuned
-from airflow_dynamic_tables.core.sinks.sink import Sink
-from airflow_dynamic_tables.core.tables.dates import check_dates
-from airflow_dynamic_tables.core.tables.formats import FORMATS
-from airflow_dynamic_tables.core.tables.partition_values import normalised
-from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column, Rebuild, TableLayout
-from airflow_dynamic_tables.core.tables.versions import Base, Version
+from airflow_dynamic_tables.core.schema import Column, Rebuild, TableLayout
+from airflow_dynamic_tables.core.sinks import Sink, tuned
+from airflow_dynamic_tables.core.versions import Base, Version
 from airflow_dynamic_tables.definitions.model import KEYS, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.formats.base import StagedTable
 from airflow_dynamic_tables.ledger.base import Stage
-from airflow_dynamic_tables.services.queries.functions import bind_functions
-from airflow_dynamic_tables.services.queries.views import inline_views
+from airflow_dynamic_tables.services.queries import bind_functions, inline_views
 from airflow_dynamic_tables.services.refresh.binding import bind_sources
 from airflow_dynamic_tables.services.refresh.catching_up import fresh_then
 from airflow_dynamic_tables.services.refresh.preview import statement
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, StreamBatch, requested_partitions
 from airflow_dynamic_tables.services.registered import RegisteredTable, find_entry
-from airflow_dynamic_tables.services.stages.protocol import StagedWrite
 from airflow_dynamic_tables.services.tables.entries import forgotten_comments
-from airflow_dynamic_tables.services.watermarks.growth import Growth
+from airflow_dynamic_tables.services.watermarks.increments import Growth
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.writes.protocol import StagedWrite
 
 Why = tuple[RefreshAction, Reason]
-"""What a refresh does, and why."""
+"""The action of a refresh and its reason."""
 
 _MEANING = 2
-"""Goes up when this release writes other rows for the same query than an earlier one did, so that every table is made anew."""
+"""Increased when a release writes other rows for the same query, so that every table is refreshed."""
 
 _PLACES = (("timezone",), ("format", "partition_keys", "formatters", "comment", "comments"), ("expectations", "row_counts"))
-"""The places of fields in the digest, which must not change: no table is to be made anew for a release."""
+"""Order of fields in the digest. It must not change, because a release must not refresh every table."""
 
 _LATER = tuple(each for each in KEYS if each.key.decides and each.field not in {name for names in _PLACES for name in names})
-"""Keys without a place: a table that does not say them has the digest that it had before there was the key."""
+"""Keys added later. A table that does not set them keeps its digest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try to do what a request asks for."""
+    """One attempt to fulfil a request."""
 
     request: RefreshRequest
     registered: RegisteredTable
@@ -62,13 +59,13 @@ class Attempt:
 
     @property
     def stage(self) -> Stage:
-        """Its row in the ledger."""
+        """The attempt's row in the ledger."""
         return self.write.stage
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A table with its views inlined, what it reads, and its query with the names that these have in the job."""
+    """A table with inlined views, its bound sources, and its query with the names of the sources' views in the job."""
 
     table: DynamicTable
     sources: tuple[SourceBinding, ...]
@@ -77,12 +74,12 @@ class Bound:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Spark's settings that decide what the query means."""
+        """Spark settings that affect the result of the query."""
         return {name: value for name, value in self.table.spark.conf.items() if decides_rows(name)}
 
     @property
     def recipe(self) -> str:
-        """A digest of all that decides the rows besides what the sources hold: the same one makes the same rows of the same."""
+        """A digest of everything besides the content of the sources that determines the rows."""
         sources = [_without_content(source) for source in self.sources]
         first, *others = ([getattr(self.table, name) for name in names] for names in _PLACES)
         later = {each.name: value for each in _LATER if (value := getattr(self.table, each.field)) != each.default}
@@ -91,9 +88,9 @@ class Bound:
 
 
 def _without_content(source: SourceBinding) -> SourceBinding:
-    """How a source is read, without what it holds, where and in which columns: its state tells that, and names it.
+    """Return the binding without content, location and columns, which the state of the source covers.
 
-    The options of a server have the snapshot that is read.
+    The options of a server contain the snapshot to read.
     """
     options = source.options if source.has_files else {}
     return replace(source, version="", files=(), base_path=None, schema=None, options=options, parts=(), state=None, times=())
@@ -101,10 +98,10 @@ def _without_content(source: SourceBinding) -> SourceBinding:
 
 @dataclass(frozen=True, slots=True)
 class ToDo:
-    """What a refresh does, as it was found before it took the lease.
+    """The work of a refresh, as determined before it took the lease.
 
-    ``partitions`` are those that it replaces, ``growth`` the sources that have a watermark. ``bound`` is all that it reads, where
-    that was compared already, with what the version of token ``base`` was made of.
+    ``partitions`` are the partitions to replace, ``growth`` the sources with a watermark. ``bound`` are the inputs if they were
+    already compared with those of the version of token ``base``.
     """
 
     partitions: PartitionSet
@@ -113,18 +110,18 @@ class ToDo:
     base: str | None = None
 
     def bound_since(self, current: Version | None) -> Bound | None:
-        """What was compared, as long as nobody has committed since: they may have read what is newer."""
+        """Return the compared inputs if there was no commit since; a later commit may have read newer inputs."""
         return self.bound if current is not None and current.token == self.base else None
 
 
 def planned_partitions(request: RefreshRequest, columns: Sequence[Column], growth: Growth | None = None) -> PartitionSet:
-    """The partitions that a request replaces, spelled as the columns of the table spell them: two spellings are one lease.
+    """Return the partitions that a request replaces, with values normalised to the column types, so that leases compare equal.
 
-    Where sources have a watermark, that says which time partitions are complete, and no schedule does.
+    If sources have a watermark, that determines the complete time partitions instead of the schedule.
 
-    :param columns: those of the table; none before its first commit.
-    :param growth: those sources.
-    :raises ConfigurationError: when a value is none of its column's type, or none that its date formatter gives.
+    :param columns: the columns of the table; empty before its first commit.
+    :param growth: state of the sources with a watermark.
+    :raises ConfigurationError: if a value does not fit its column's type or its date formatter.
     """
     try:
         requested = requested_partitions(request)
@@ -139,19 +136,19 @@ def planned_partitions(request: RefreshRequest, columns: Sequence[Column], growt
 
 
 def check_partitions(workspace: Workspace, request: RefreshRequest) -> None:
-    """Check the partitions that a run by hand names, so that it does not wait for parents before it is refused.
+    """Check the partitions of a run by hand, so that an invalid run fails before it waits for parents.
 
-    :raises ConfigurationError: as :func:`planned_partitions`.
+    :raises ConfigurationError: as for :func:`planned_partitions`.
     """
     if request.partitions is not None:
         entry = find_entry(workspace, request.table.identifier)
-        planned_partitions(request, entry.columns if entry is not None else ())  # its first refresh registers it
+        planned_partitions(request, entry.columns if entry is not None else ())  # the first refresh registers the table
 
 
 def fitting_layout(request: RefreshRequest, registered: RegisteredTable) -> tuple[TableLayout | None, Rebuild]:
-    """What the rows of a refresh have to fit, ``None`` before the first commit, and what the refresh may change of it.
+    """Return the table layout that the rows must fit, ``None`` before the first commit, and what the refresh may rebuild.
 
-    :raises SchemaEvolutionError: when the definition has other partition keys than the table, and they have to stay.
+    :raises SchemaEvolutionError: if the definition's partition keys differ from the table's and cannot be changed.
     """
     layout = registered.loaded.layout()
     if layout is None:
@@ -162,18 +159,18 @@ def fitting_layout(request: RefreshRequest, registered: RegisteredTable) -> tupl
 
 
 def planned_sink(request: RefreshRequest, staged: StagedTable) -> Sink | None:
-    """The table of a server that the rows of a refresh go into, in the way that its definition says; ``None``: files."""
+    """Return the server table that receives the rows, with the options of the definition; ``None`` if files are written."""
     sink = staged.sink()
     return sink and tuned(sink, request.table.options)
 
 
 def bind(workspace: Workspace, request: RefreshRequest, partitions: PartitionSet, growth: Growth | None = None) -> Bound:
-    """Bind everything that the query reads and calls to what it is now.
+    """Bind every table and function of the query to its current state.
 
-    :param partitions: those that are refreshed.
-    :param growth: the sources that have a watermark.
+    :param partitions: the partitions to refresh.
+    :param growth: state of the sources with a watermark.
     :raises ConfigurationError: see :func:`~airflow_dynamic_tables.services.refresh.binding.bind_sources`, as for UpstreamError.
-    :raises CatalogError: see :func:`~airflow_dynamic_tables.services.queries.views.inline_views`.
+    :raises CatalogError: see :func:`~airflow_dynamic_tables.services.queries.inline_views`.
     """
     table = inline_views(workspace, request.table, request.sources)
     sources = bind_sources(workspace, table, request.sources, partitions, growth)
@@ -185,7 +182,7 @@ def bind(workspace: Workspace, request: RefreshRequest, partitions: PartitionSet
 def plan(
     workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, stage: Stage, why: Why, to_do: ToDo
 ) -> RefreshPlan:
-    """Bind every source at the version it has now; those of a stream were bound when that began.
+    """Plan a refresh with every source bound to its current version. The sources of a stream were bound when it started.
 
     :param why: see :func:`~airflow_dynamic_tables.services.refresh.requests.action_of`.
     :raises DynamicTableError: see :func:`bind`.
@@ -195,7 +192,7 @@ def plan(
         return _batch_plan(request, request.batch, stage, current, why)
     bound = to_do.bound_since(current) or bind(workspace, request, stage.partitions, to_do.growth)
     fresh = fresh_then(workspace, registered, request, stage.partitions, has_watermark=to_do.growth is not None)
-    # A version of which the number is not known has no token.
+    # A version with an unknown number has no token.
     stands_on = Base(current.token, current.data_timestamp) if current is not None and current.token else None
     planned = _refresh_plan(workspace, request, registered, stage, why, bound)
     return replace(planned, data_timestamp=fresh, stands_on=stands_on)
@@ -236,7 +233,7 @@ def _refresh_plan(
 
 
 def _batch_plan(request: RefreshRequest, batch: StreamBatch, stage: Stage, current: Version | None, why: Why) -> RefreshPlan:
-    """The plan of a batch of a stream, made of that of the stream; its sources were bound when that began."""
+    """Return the plan of a stream batch, derived from the plan of the stream, whose sources were bound when it started."""
     action, reason = why
     return replace(
         batch.plan,

@@ -1,4 +1,4 @@
-"""Previewing: what a scheduled refresh would do, from the definition alone. No catalog is imported, so that it starts fast."""
+"""Preview of a scheduled refresh from its definition. No catalog is imported, so that it starts fast."""
 
 from __future__ import annotations
 
@@ -6,28 +6,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from airflow_dynamic_tables.core.formats import FORMATS
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partition_dates import scheduled_partitions
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.schedule.continuous import StrategyName
-from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.streaming.partition_commit import PREFIX as COMMIT
-from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
-from airflow_dynamic_tables.core.tables.formats import FORMATS
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.schedule import RefreshMode, StrategyName
+from airflow_dynamic_tables.core.streaming.partition_commits import PREFIX as COMMIT
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.definitions.placing.foreign import is_known
 from airflow_dynamic_tables.definitions.queries.text import variation
+from airflow_dynamic_tables.definitions.rules.foreign_options import is_known
 from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER, known_schedulers
 from airflow_dynamic_tables.services.refresh.strategies import choose
 
 MANY_VERSIONS = 1000
-"""Kept versions of a table above which somebody is warned. By default it keeps about a hundred, which no commit feels."""
+"""Number of retained versions above which a warning is issued. The default retention keeps about a hundred."""
 
 VERSION_BYTES = 900
-"""Bytes that a version takes in the metadata of an Iceberg table; ``make bench`` prints the size for 10,000 of them."""
+"""Size in bytes of a version in the metadata of an Iceberg table; ``make bench`` prints the size for 10,000 of them."""
 
 VERSION_SECONDS = 0.00005
-"""Seconds of CPU that a version adds to each commit, also from ``make bench``."""
+"""CPU seconds that each version adds to a commit; measured by ``make bench``, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class TablePlan:
 
 
 def preview(table: DynamicTable, schedule_time: datetime, sources: Mapping[TableIdentifier, Source]) -> TablePlan:
-    """What the schedule would refresh at that time; pure.
+    """Return the plan of the scheduled refresh at a time; pure.
 
     :param schedule_time: timezone-aware.
     :param sources: the sources of the definitions.
@@ -91,19 +90,19 @@ def _when_unchanged(table: DynamicTable) -> str:
 
 
 def why_it_varies(table: DynamicTable) -> str | None:
-    """Why a refresh may give other rows though what it reads stays the same, without a full stop; ``None`` when it does not."""
+    """Return why a refresh may return different rows for the same inputs, without a full stop; ``None`` if it does not."""
     conditions = (expectation.predicate for expectation in table.expectations)
     return variation(table.expanded_query, filter(None, conditions))
 
 
 def statement(query: str, partitions: PartitionSet) -> str:
-    """The SQL of a refresh as a person reads it: the query, restricted to the partitions unless they are the whole table."""
+    """Return the SQL of a refresh for display: the query, restricted to the partitions unless they are the complete table."""
     where = "" if partitions.is_whole else f"\nWHERE {partitions.predicate}"
     return f"SELECT * FROM (\n{query}\n){where}"
 
 
 def warnings(table: DynamicTable) -> Iterator[str]:
-    """What somebody should know whose table has options that nothing heeds, or keeps thousands of versions."""
+    """Yield warnings about unknown options and about a retention that keeps thousands of versions."""
     if options := [name for name in table.options if not (is_known(name) or name.startswith(COMMIT))]:
         yield f"nothing heeds {', '.join(map(repr, options))} among its options; the catalog keeps them for others"
     versions = table.retention.versions_kept(table.freshness.period)
@@ -117,14 +116,14 @@ def warnings(table: DynamicTable) -> Iterator[str]:
 
 
 def not_supported_yet(table: DynamicTable) -> str | None:
-    """Why a table that is defined rightly cannot be refreshed by this release; ``None`` when it can."""
+    """Return why this release cannot refresh a valid table; ``None`` if it can."""
     if table.mode in (RefreshMode.FULL, RefreshMode.CONTINUOUS):
         return not_schedulable(table)
     return f"{table.mode.lower()} refresh is not supported yet ({table.mode_reason}); set refresh_mode: full"
 
 
 def not_schedulable(table: DynamicTable) -> str | None:
-    """Why its scheduler cannot have a table refreshed; ``None`` when it can."""
+    """Return why the table's scheduler cannot refresh it; ``None`` if it can."""
     if table.scheduler in (None, DEFAULT_SCHEDULER):
         return None
     if table.scheduler not in known_schedulers():

@@ -1,4 +1,4 @@
-"""Wishes to refresh a table: how people write them, what they replace, and whether there is anything to do."""
+"""Requests to refresh a table: parsing, the partitions that they replace, and their action."""
 
 from __future__ import annotations
 
@@ -8,38 +8,37 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from zoneinfo import ZoneInfo
 
+from airflow_dynamic_tables.core.cron import next_tick, previous_tick
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import shown
-from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.partition_dates import partitions_between, scheduled_partitions
+from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, check_spec, split_partitions
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.schedule.cron import next_tick, previous_tick
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.schedule.wall_clock import elapsed, is_ahead
-from airflow_dynamic_tables.core.tables.dates import partitions_between, scheduled_partitions
-from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, check_spec, split_partitions
-from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
+from airflow_dynamic_tables.core.schedule import Freshness, elapsed, is_ahead
+from airflow_dynamic_tables.core.versions import StreamPosition, Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
 MOST_PARTITIONS = 10_000
-"""Partitions that somebody may ask for at once: more make a query that Spark plans for minutes. A year has 8,784 hours."""
+"""Maximum number of partitions of a request. More would produce a query that Spark plans for minutes. A year has 8,784 hours."""
 
 _YEARS = (200, 9800)
-"""Years of schedule times: with a century of freshness, the longest one, and in any time zone they are within the calendar."""
+"""Valid years of schedule times: in any time zone, and with the maximum freshness of a century, they are valid dates."""
 
 NEVER = datetime.fromtimestamp(0, UTC)
-"""Before all schedule times that matter: up to then is complete what is not known to be complete at all."""
+"""A time before all relevant schedule times, for data that is not known to be complete up to any time."""
 
 _INSTANT = timedelta(seconds=1)
-"""What makes "before" of "at or before": ticks are whole minutes."""
+"""Turns "at or before" into "before", because ticks are whole minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A dynamic table that another one reads, and its schedule: without ``cron``, updates of assets or a loop refresh it.
+    """A dynamic table that another one reads, and its schedule. Without ``cron`` it is refreshed by asset updates or a loop.
 
-    ``last_tick`` is the last one that comes in time for the refresh that waits, see ``in_time`` in
+    ``last_tick`` is its last tick in time for the waiting refresh, see ``in_time`` in
     :mod:`airflow_dynamic_tables.services.refresh.upstream`. ``workflow_id`` is the workflow that refreshes it.
     """
 
@@ -52,27 +51,27 @@ class Parent:
     workflow_id: str = ""
 
     def required(self, schedule_time: datetime) -> datetime:
-        """Up to when it has to be fresh for a refresh at that time: its latest tick; else its own promise counts."""
+        """Return the time up to which it must be fresh for a refresh: its latest tick, or without cron, one period before."""
         if self.cron is None:
             return elapsed(schedule_time, -self.freshness.period)
         return previous_tick(self.cron, self.timezone, schedule_time)
 
     def serves_until(self, fresh: datetime) -> datetime:
-        """The last schedule time for which it is fresh enough when it is fresh up to that time."""
+        """Return the last schedule time for which it is fresh enough if it is fresh up to a time."""
         if self.cron is None:
             return elapsed(fresh, self.freshness.period)
         return next_tick(self.cron, self.timezone, fresh) - _INSTANT
 
     def last_tick_before(self, until: datetime) -> datetime | None:
-        """Its latest tick before that time."""
+        """Return its latest tick before that time."""
         return previous_tick(self.cron, self.timezone, until - _INSTANT) if self.cron else None
 
 
 @dataclass(frozen=True, slots=True)
 class StreamBatch:
-    """A batch of a stream: the plan that its job runs by, how far the table is of the stream then, and what its rows follow.
+    """A batch of a stream: the plan of its job, its position in the stream, and the position that its rows follow.
 
-    Rows that follow nothing are the first of their stream, and replace the table.
+    Rows that follow no position are the first of their stream, and replace the table.
     """
 
     plan: RefreshPlan
@@ -82,22 +81,26 @@ class StreamBatch:
 
 @dataclass(frozen=True, slots=True)
 class RefreshRequest:
-    """A wish to refresh one table.
+    """A request to refresh one table.
 
-    ``token`` is new for every attempt, ``owner`` the same for all attempts of one piece of work. ``partitions`` names the ones
-    to refresh by hand; ``full_refresh`` replaces the whole table; otherwise the schedule time decides. ``updated`` is not
-    ``None`` when updates of assets asked: the partitions that they name, which are refreshed beside. A request that
-    ``catches_up``, as a scheduled one does, also makes the partitions of missed ticks; :mod:`~.catching_up` finds them
-    (``missed``), those ``since`` the end of its unbroken ticks, with a sentence about them (``begins``). ``is_reported`` says
-    that whoever asks hears of the version by a report, see :mod:`~airflow_dynamic_tables.services.maintenance.reports`;
-    ``is_scheduled`` that nobody asked for anything, so that the refresh may be left out while nothing moves. With ``force`` a
-    suspended table is refreshed, too, and stays suspended. A ``batch`` of a stream is written by a job that runs already. A
-    table that ``is_one_off`` is made once, and is up to no time. One that ``is_by_hand`` needs its parents for the time of its
-    partitions only. One that does not ``waits`` takes its ``parents`` and the data that it awaits as they are; when they lag
-    behind, they are ``complete_until`` an earlier time. ``unbroken`` says whether no tick of the table is missing
-    afterwards, once that was looked for.
+    * ``token`` is new for every attempt; ``owner`` is the same for all attempts of one piece of work.
+    * ``partitions`` are the partitions to refresh by hand; ``full_refresh`` replaces the complete table; otherwise the schedule
+      time determines the partitions.
+    * ``updated`` is set if asset updates triggered the request: their partitions, which are refreshed in addition.
+    * ``catches_up``: also refresh the partitions of missed ticks, as a scheduled request does. :mod:`~.catching_up` sets
+      ``missed``, ``since`` (the end of the unbroken ticks) and the sentence ``begins``.
+    * ``is_reported``: the caller learns of the version from a report, see
+      :mod:`~airflow_dynamic_tables.services.maintenance.sweeping`.
+    * ``is_scheduled``: not requested by a user, so the refresh may be skipped if nothing has changed.
+    * ``force``: refresh a suspended table, which stays suspended.
+    * ``batch``: a batch of a stream, written by a job that is already running.
+    * ``is_one_off``: the table is created once and has no data timestamp.
+    * ``is_by_hand``: the parents are only needed up to the time of the partitions.
+    * ``waits``: if false, the ``parents`` and awaited data are read as they are; if they lag, they are ``complete_until`` an
+      earlier time.
+    * ``unbroken``: whether no tick of the table is missing afterwards, if this was determined.
 
-    :raises ConfigurationError: when both are asked for, or a partition does not fit the table.
+    :raises ConfigurationError: if both partitions and a full refresh are requested, or a partition does not fit the table.
     """
 
     table: DynamicTable
@@ -124,7 +127,7 @@ class RefreshRequest:
     unbroken: bool | None = None
 
     def __post_init__(self) -> None:
-        """Check that it can be fulfilled."""
+        """Check that the request is valid."""
         if self.partitions is None:
             return
         if self.full_refresh:
@@ -137,22 +140,22 @@ class RefreshRequest:
 
     @property
     def has_watermark(self) -> bool:
-        """Whether a source tells by its partitions which ones of the table are replaced, and no schedule does."""
+        """Whether the partitions of a source, not the schedule, determine which partitions of the table are replaced."""
         return any(source.watermark is not None for source in self.sources.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Nothing was done, and why. The ticks ``up_to`` a time need nothing done, where that was found."""
+    """A skipped refresh and its reason. No tick ``up_to`` a time has to be refreshed, if that is known."""
 
     reason: Reason
     up_to: datetime | None = None
 
 
 def in_time_zone(time: datetime, table: DynamicTable) -> datetime:
-    """A time that somebody asked for, in the table's time zone when it has none.
+    """Convert a requested time to the table's time zone if it has none.
 
-    :raises ConfigurationError: when it is so near to the end of the calendar that its partitions may be beyond it.
+    :raises ConfigurationError: if it is so close to the limits of the calendar that its partitions may be beyond them.
     """
     if not _YEARS[0] <= time.year <= _YEARS[1]:
         message = f"schedule_time {time.isoformat()} cannot be planned for: write a time of the years {_YEARS[0]} to {_YEARS[1]}."
@@ -161,10 +164,10 @@ def in_time_zone(time: datetime, table: DynamicTable) -> datetime:
 
 
 def asked_time(time: datetime, table: DynamicTable, now: datetime) -> datetime:
-    """A schedule time that a refresh was asked for by hand, in the table's time zone when it has none.
+    """Validate the schedule time of a refresh by hand; in the table's time zone if it has none.
 
-    :raises ConfigurationError: when it is in the future: it would keep every scheduled refresh from the table until then. Or
-        as for :func:`in_time_zone`.
+    :raises ConfigurationError: if it is in the future, because it would block all scheduled refreshes until then; or as for
+        :func:`in_time_zone`.
     """
     asked = in_time_zone(time, table)
     if is_ahead(asked, now):
@@ -175,15 +178,15 @@ def asked_time(time: datetime, table: DynamicTable, now: datetime) -> datetime:
 
 
 def latest_schedule_time(table: DynamicTable, now: datetime) -> datetime:
-    """What to refresh for when nobody says: the table's latest tick; now, when nothing schedules it."""
+    """Return the default schedule time: the table's latest tick, or the current time if the table has no schedule."""
     return previous_tick(table.cron, table.timezone, now) if table.cron else now.astimezone(ZoneInfo(table.timezone))
 
 
 def parse_partitions(text: str, formatters: Mapping[str, str] | None = None) -> PartitionSet:
     """Parse partitions like ``ds=2024-01-01/hh=03``, and ranges like ``ds=2024-01-01..ds=2024-01-31``, separated by commas.
 
-    :param formatters: the date formatters of the table, without which there are no ranges.
-    :raises ValueError: when one is malformed, or these are more than one refresh takes.
+    :param formatters: the date formatters of the table, which ranges require.
+    :raises ValueError: if a partition is malformed, or there are more than a request may have.
     """
     specs: list[Mapping[str, str]] = []
     for ends in split_partitions(text):
@@ -197,7 +200,7 @@ def parse_partitions(text: str, formatters: Mapping[str, str] | None = None) -> 
 
 
 def requested_partitions(request: RefreshRequest) -> PartitionSet:
-    """The partitions a request replaces."""
+    """Return the partitions that a request replaces."""
     if request.full_refresh or request.batch is not None:
         return WHOLE_TABLE
     if request.partitions is not None:
@@ -210,12 +213,12 @@ def requested_partitions(request: RefreshRequest) -> PartitionSet:
 def overtaken(
     request: RefreshRequest, partitions: PartitionSet, current: Version | None, fresh: datetime | None
 ) -> Skipped | None:
-    """A refresh of the whole table for an older schedule time would overwrite newer data: skip it.
+    """Skip a refresh of the complete table for an earlier schedule time, because it would overwrite newer data.
 
-    :param fresh: up to when the table is fresh.
+    :param fresh: the time up to which the table is fresh.
     """
     if request.batch is not None and request.batch.follows is not None:
-        return None  # it replaces nothing
+        return None  # the batch replaces nothing
     if not partitions.is_whole or current is None or fresh is None or request.schedule_time >= fresh:
         return None
     text = (
@@ -226,10 +229,10 @@ def overtaken(
 
 
 def not_due(table: DynamicTable, tick: datetime, date: datetime, fresh: datetime | None) -> str | None:
-    """Why a run for several tables leaves this one out: its time is a tick of others, and this one is not behind its own.
+    """Return why a run for several tables skips this one: it has no tick at that time and has reached its latest tick.
 
-    :param tick: the table's newest one that is not after the date of the run.
-    :param fresh: up to when the table is fresh.
+    :param tick: the table's latest tick at or before the date of the run.
+    :param fresh: the time up to which the table is fresh.
     """
     if tick == date or fresh is None or fresh < tick:
         return None
@@ -240,7 +243,7 @@ def not_due(table: DynamicTable, tick: datetime, date: datetime, fresh: datetime
 
 
 def action_of(request: RefreshRequest, partitions: PartitionSet, current: Version | None) -> tuple[RefreshAction, Reason]:
-    """What kind of refresh this is, and why."""
+    """Return the action of a refresh and its reason."""
     anew = RefreshAction.FULL if partitions.is_whole else RefreshAction.PARTITIONS
     action = RefreshAction.INITIALIZE if current is None else anew
     if request.batch is not None:

@@ -1,4 +1,4 @@
-"""One refresh: begin, let the job write, commit or abort. The one way of doing it, for operator and CLI alike.
+"""Lifecycle of one refresh for all front ends: begin, run the job, commit or abort.
 
 Its steps can be traced, see :mod:`airflow_dynamic_tables.core.refresh.steps`.
 """
@@ -14,11 +14,11 @@ from functools import partial
 
 from airflow_dynamic_tables.catalog.states import Asked
 from airflow_dynamic_tables.clients.files import make_private_folders, write_text
-from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode
+from airflow_dynamic_tables.core.formats import FORMATS
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
-from airflow_dynamic_tables.core.tables.formats import FORMATS
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import (
     ConflictError,
     DynamicTableError,
@@ -27,9 +27,10 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
 )
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, ReportState, Stage
-from airflow_dynamic_tables.services.changing.registration import ensure
+from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.refresh.catching_up import caught_up, is_unbroken
+from airflow_dynamic_tables.services.refresh.change_detection import remember, skip, without_unchanged
 from airflow_dynamic_tables.services.refresh.expectations import check, refuse_empty
 from airflow_dynamic_tables.services.refresh.planning import (
     Attempt,
@@ -41,21 +42,20 @@ from airflow_dynamic_tables.services.refresh.planning import (
     planned_sink,
 )
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
+from airflow_dynamic_tables.services.refresh.refresh_log import log_plan, log_progress, log_result
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
-from airflow_dynamic_tables.services.refresh.telling import tell_growth, tell_plan, tell_written
-from airflow_dynamic_tables.services.refresh.unchanged import remember, skip, without_unchanged
 from airflow_dynamic_tables.services.refresh.upstream import complete_until
 from airflow_dynamic_tables.services.registered import RegisteredTable, find_entry
-from airflow_dynamic_tables.services.stages.landing import land, read_result, versions_read
-from airflow_dynamic_tables.services.stages.marks import leave_mark
-from airflow_dynamic_tables.services.stages.protocol import StagedWrite, finishing, new_stage, open_write, preparing
-from airflow_dynamic_tables.services.stages.quarantine import supersede
-from airflow_dynamic_tables.services.tables.forgetting import forget_after_commit
-from airflow_dynamic_tables.services.tables.freshness import fresh_until
-from airflow_dynamic_tables.services.tables.undoing import note_undone, with_undone
-from airflow_dynamic_tables.services.watermarks.growth import Growth
-from airflow_dynamic_tables.services.watermarks.looking import look
+from airflow_dynamic_tables.services.tables.rollback import forget_after_commit
+from airflow_dynamic_tables.services.tables.source_reads import fresh_until
+from airflow_dynamic_tables.services.tables.undone import note_undone, with_undone
+from airflow_dynamic_tables.services.watermarks.increments import Growth
+from airflow_dynamic_tables.services.watermarks.source_progress import look
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.writes.owner_markers import write_marker
+from airflow_dynamic_tables.services.writes.protocol import StagedWrite, finishing, new_stage, open_write, preparing
+from airflow_dynamic_tables.services.writes.publishing import publish_stage, read_result, versions_read
+from airflow_dynamic_tables.services.writes.quarantine import supersede
 
 log = logging.getLogger(__name__)
 
@@ -66,13 +66,13 @@ def run(
     submit: Callable[[RefreshPlan], object],
     on_lost: Callable[[], None] | None = None,
 ) -> Version | Skipped:
-    """Refresh a table: begin, ``submit`` the job and wait for it, commit; abort when anything fails.
+    """Refresh a table: begin, ``submit`` the job and wait for it, commit; abort on any error.
 
-    Missed ticks that are too many for one commit take several, each with a stage and token of its own, the oldest first. The
+    If the missed ticks are too many for one commit, there are several, each with its own stage and token, oldest first. The
     listeners of the workspace receive the outcome of each.
 
-    :param submit: runs the job of a plan to its end and raises when it failed.
-    :param on_lost: called from another thread when the stage was taken away meanwhile; it should stop the job.
+    :param submit: runs the job of a plan to its end and raises if it failed.
+    :param on_lost: called from another thread if the stage was lost; it should stop the job.
     :return: the last version, or why nothing, or nothing more, was done.
     """
     reached: datetime | None = None
@@ -83,7 +83,7 @@ def run(
             up_to = begun.up_to
         else:
             outcome = finish(workspace, begun, submit, on_lost)
-            # What lags behind makes the rest too early as well.
+            # If inputs lag behind, the remaining ticks are too early as well.
             has_ended = isinstance(outcome, Skipped) or begun.request.complete_until is not None
             up_to = None if has_ended else begun.request.schedule_time
         if up_to is None or up_to >= request.schedule_time or up_to == reached:
@@ -95,7 +95,7 @@ def run(
 def finish(
     workspace: Workspace, begun: Attempt, submit: Callable[[RefreshPlan], object], on_lost: Callable[[], None] | None
 ) -> Version | Skipped:
-    """The rest of :func:`run`, when the refresh has begun."""
+    """Complete :func:`run` after the refresh has begun."""
     with finishing(begun.write, on_lost):
         with begun.write.step("spark"):
             submit(begun.plan)
@@ -111,21 +111,20 @@ def finish(
 def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     """Take the lease, bind the sources and write the plan beside the stage.
 
-    :return: the attempt, or why there is none: the table is suspended, no partition is asked for, it is fresher already, or
-        nothing has moved that it is made of.
-    :raises UnsupportedError: when the table's refresh mode is not built yet, or its format cannot be staged and nobody
-        accepted that.
-    :raises ConflictError: when a living owner refreshes some of the same partitions.
-    :raises UpstreamError: when a parent has no version yet.
-    :raises ConfigurationError: when a partition has a value that its column cannot have.
-    :raises SchemaEvolutionError: when the table has other partition keys than its definition.
+    :return: the attempt, or why there is none: the table is suspended or already fresher, no partitions were requested, or its
+        inputs have not changed.
+    :raises UnsupportedError: if the refresh mode is not implemented, or the format cannot be staged and this was not accepted.
+    :raises ConflictError: if a live owner refreshes some of the same partitions.
+    :raises UpstreamError: if a parent has no version yet.
+    :raises ConfigurationError: if a partition value does not fit its column.
+    :raises SchemaEvolutionError: if the partition keys of the table differ from its definition.
     """
     if obstacle := not_supported_yet(request.table):
         raise UnsupportedError(f"{request.table.identifier}: {obstacle}.")
     trace(Step.BEGIN, request.token)
     since = time.monotonic()
     identifier = request.table.identifier
-    # First: a format that the catalog cannot hold is refused before anything is done.
+    # Checked first, so that an unsupported format is refused without side effects.
     lake_table = workspace.table(identifier, request.table.format, request.table.atomicity)
     entry, _ = ensure(workspace, request.table, Asked.FORCED_REFRESH if request.force else Asked.REFRESH)
     registered = RegisteredTable(identifier, entry, lake_table)
@@ -146,8 +145,8 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
 
 
 def _to_do(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> tuple[RefreshRequest, ToDo | Skipped]:
-    """The request with the ticks that were missed, and what it does; or why there is nothing to do."""
-    current = note_undone(workspace, registered)  # first: the rest believes the history
+    """Return the request with the missed ticks and its work, or why there is nothing to do."""
+    current = note_undone(workspace, registered)  # first, because the following steps rely on the history
     growth = look(workspace, request.table, request.sources, current)
     request = caught_up(workspace, request, registered) if growth is None else request
     request = replace(request, complete_until=complete_until(workspace, request, growth))
@@ -158,9 +157,9 @@ def _to_do(workspace: Workspace, request: RefreshRequest, registered: Registered
 
 
 def _still_registered(workspace: Workspace, registered: RegisteredTable) -> RegisteredTable:
-    """The table as it is under the lease: from here on it cannot be dropped.
+    """Return the table as it is under the lease; from now on it cannot be dropped.
 
-    :raises ConflictError: when it was dropped while the refresh began.
+    :raises ConflictError: if it was dropped while the refresh began.
     """
     entry = find_entry(workspace, registered.identifier)
     if entry is None:
@@ -169,7 +168,7 @@ def _still_registered(workspace: Workspace, registered: RegisteredTable) -> Regi
 
 
 def _nothing_to_do(request: RefreshRequest, to_do: ToDo) -> str | None:
-    """Why there is nothing to refresh, or nothing can be read as long as somebody writes it anew; ``None`` otherwise."""
+    """Return why there is nothing to refresh, or why the sources are unreadable while being rewritten; ``None`` otherwise."""
     growth = to_do.growth
     if growth is not None and growth.obstacle is not None and request.partitions is None and not request.full_refresh:
         return growth.obstacle
@@ -181,8 +180,8 @@ def _nothing_to_do(request: RefreshRequest, to_do: ToDo) -> str | None:
 def prepare(
     workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, write: StagedWrite, to_do: ToDo
 ) -> RefreshPlan | Skipped:
-    """Bind the sources and write the plan beside a stage that was just opened; when that fails, the stage is to be aborted."""
-    # The current version is read under the lease: nobody else can commit these partitions from here on.
+    """Bind the sources and write the plan beside a stage that was just opened. On an error, the caller aborts the stage."""
+    # The current version is read under the lease: from now on no other refresh can commit these partitions.
     stage = write.stage
     current = _newest(workspace, request, registered)
     growth = to_do.growth
@@ -191,7 +190,7 @@ def prepare(
     action, reason = action_of(request, stage.partitions, current)
     if growth is not None:
         reason = replace(reason, text=f"{reason.text}; {growth}")
-        tell_growth(growth)
+        log_progress(growth)
     workspace.ledger.record(_line(workspace, request, stage, growth, current, (action, reason)))
     _make_folder(workspace, stage, registered)
     if skipped := overtaken(request, stage.partitions, current, fresh_until(workspace, current)):
@@ -205,13 +204,13 @@ def prepare(
     states = {source.identifier: source.state for source in planned.sources if source.state is not None}
     workspace.ledger.record_source_states(stage.token, states)
     write_text(planned.plan_location, planned.to_json(), private=workspace.settings.private_files)
-    tell_plan(planned)
+    log_plan(planned)
     trace(Step.PLANNED, request.token)
     return planned
 
 
 def _newest(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> Version | None:
-    """The current version, once the history says which others are gone. A draft of CREATE TABLE AS never had the others."""
+    """Return the current version, after recording undone versions. A draft of CREATE TABLE AS has none to record."""
     registered.reload()
     return registered.current() if request.is_one_off else note_undone(workspace, registered)
 
@@ -219,7 +218,7 @@ def _newest(workspace: Workspace, request: RefreshRequest, registered: Registere
 def _line(
     workspace: Workspace, request: RefreshRequest, stage: Stage, growth: Growth | None, current: Version | None, why: Why
 ) -> Refresh:
-    """The line of the history with which a refresh begins."""
+    """Return the history record with which a refresh begins."""
     action, reason = why
     return Refresh(
         token=stage.token,
@@ -239,26 +238,26 @@ def _line(
 
 
 def _make_folder(workspace: Workspace, stage: Stage, registered: RegisteredTable) -> None:
-    """Make the folder of a table that is in a server, before anything is in it, and mark whose the folder of a table is."""
+    """Create the folder of a table that is in a server, and write the owner marker."""
     folder = registered.loaded.folder()
     if FORMATS[stage.format].in_server and workspace.settings.private_files and folder is not None:
-        make_private_folders(stage.location, folder)  # its files are copies of rows that only the server gives out
-    leave_mark(workspace, registered)
+        make_private_folders(stage.location, folder)  # its files are copies of rows that only the server may expose
+    write_marker(workspace, registered)
 
 
 def commit(workspace: Workspace, attempt: Attempt) -> Version | Skipped:
-    """Check the job's result and make the stage visible in one step; idempotent by token.
+    """Check the job's result and publish the stage atomically; idempotent by token.
 
-    :return: the version, or why there is none: the table is fresher already, or a batch of a stream has no rows.
-    :raises StageRejectedError: when the job left no result, or not the one that was planned or expected.
-    :raises QuarantinedError: when a person has to decide.
-    :raises CommitRejectedError: when it surely did not land.
-    :raises CommitUnknownError: when it is not known whether it landed.
+    :return: the version, or why there is none: the table is already fresher, or a stream batch has no rows.
+    :raises StageRejectedError: if there is no result, or it differs from the plan, or it violates an expectation.
+    :raises QuarantinedError: if a decision by a person is required.
+    :raises CommitRejectedError: if the commit certainly did not land.
+    :raises CommitUnknownError: if it is unknown whether the commit landed.
     """
     write, planned = attempt.write, attempt.plan
     trace(Step.COMMIT, planned.token)
     result = read_result(planned)
-    tell_written(planned, result)
+    log_result(planned, result)
     write.wrote(result)
     wrote: RefreshChanges = {
         "rows": result.rows,
@@ -271,7 +270,7 @@ def commit(workspace: Workspace, attempt: Attempt) -> Version | Skipped:
             check(workspace, attempt, result)
             refuse_empty(planned, result)
             still_fits = partial(_check_not_overtaken, workspace, attempt)
-            version = write.publish(partial(land, write.staged, planned, result), still_fits, wrote)
+            version = write.publish(partial(publish_stage, write.staged, planned, result), still_fits, wrote)
     except OvertakenError as error:
         return _skipped(workspace, attempt, Reason(ReasonCode.ALREADY_FRESH, str(error)))
     except EmptyBatchError as error:
@@ -281,11 +280,12 @@ def commit(workspace: Workspace, attempt: Attempt) -> Version | Skipped:
 
 
 def _check_not_overtaken(workspace: Workspace, attempt: Attempt) -> None:
-    """Check that the table did not become fresher than this refresh would make it.
+    """Check that the table has not become fresher than this refresh would make it.
 
-    What the commit replaces was read before: a version that is newer than that is seen here, and refused by the swap, too.
+    The commit has read the state that it replaces before this check; a newer version is detected here, and also refused by the
+    table's atomic swap.
 
-    :raises OvertakenError: when it did.
+    :raises OvertakenError: if it has.
     """
     newest = _newest(workspace, attempt.request, attempt.registered)
     current = newest if attempt.stage.partitions.is_whole else None
@@ -294,16 +294,16 @@ def _check_not_overtaken(workspace: Workspace, attempt: Attempt) -> None:
 
 
 def _skipped(workspace: Workspace, attempt: Attempt, reason: Reason, *, is_empty: bool = False) -> Skipped:
-    """End a refresh that had nothing to do, as it found when it was about to commit.
+    """End a refresh that turned out at commit to have nothing to do.
 
-    :param is_empty: whether a batch of a stream has no rows: then its version holds up to it.
+    :param is_empty: whether a stream batch has no rows; then the current version is valid up to it.
     """
     token = attempt.stage.token
     try:
         attempt.write.skip(reason)
         if is_empty:
             refresh = workspace.ledger.get_refresh(token)
-            counted = refresh is not None and refresh.expectations  # rows that came too late, above all
+            counted = refresh is not None and refresh.expectations  # above all, counts of late rows
             skip(workspace, attempt.request, reason, _held(attempt), instead_of="" if counted else token)
     except (DynamicTableError, OSError):
         log.exception("Could not abort stage %s; the next refresh or sweep does it.", token)
@@ -311,7 +311,7 @@ def _skipped(workspace: Workspace, attempt: Attempt, reason: Reason, *, is_empty
 
 
 def _held(attempt: Attempt) -> Version | None:
-    """The version that the batches of a stream have made so far, which has all rows up to an empty one; ``None`` before any."""
+    """Return the last version of the stream, which also has all rows up to an empty batch; ``None`` before the first batch."""
     current = attempt.registered.reload().current()
     goes_on = attempt.plan.follows is not None and current is not None and current.snapshot == attempt.plan.base
     return current if goes_on else None

@@ -1,4 +1,4 @@
-"""Which strategy keeps a table fresh, and why: from the definitions alone, so that ``plan`` starts fast."""
+"""Choice of the strategy of a table in continuous mode, from the definitions alone, so that ``plan`` starts fast."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.schedule.continuous import StrategyName
+from airflow_dynamic_tables.core.schedule import StrategyName
 from airflow_dynamic_tables.definitions.model import DynamicTable
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A strategy, and a sentence that says why it is that one."""
+    """A strategy and the reason for it, as a sentence."""
 
     strategy: StrategyName
     reason: str
 
 
 def refusal_of_servers(table: DynamicTable, sources: Mapping[TableIdentifier, Source]) -> str | None:
-    """Why a Spark Connect server cannot keep a table fresh, and what to do; ``None`` when it can. Pure."""
+    """Return why a Spark Connect server cannot refresh a table, and the remedy; ``None`` if it can. Pure."""
     if not table.is_continuous or (choice := choose(table, sources)).strategy is not StrategyName.STREAM:
         return None
     return (
@@ -30,7 +30,7 @@ def refusal_of_servers(table: DynamicTable, sources: Mapping[TableIdentifier, So
 
 
 def choose(table: DynamicTable, sources: Mapping[TableIdentifier, Source]) -> Choice:
-    """The strategy of a table in continuous mode: the declared one, else what its sources and its query need; pure."""
+    """Return the strategy of a table in continuous mode: the declared one, or the one that its sources require; pure."""
     declared = table.continuous.strategy
     if declared is not StrategyName.AUTO:
         return Choice(declared, f"strategy {declared} is declared")

@@ -1,4 +1,4 @@
-"""Waiting for parents, each of which must be fresh up to its own latest tick at or before the schedule time, and for data."""
+"""Waiting for upstream: parents must be fresh up to their latest tick at or before the schedule time, and awaited data exist."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from datetime import datetime, timedelta
 from itertools import chain
 from zoneinfo import ZoneInfo
 
+from airflow_dynamic_tables.core.cron import next_tick, previous_tick
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import ReasonCode
-from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
-from airflow_dynamic_tables.core.schedule.cron import next_tick, previous_tick
-from airflow_dynamic_tables.core.schedule.wall_clock import elapsed
-from airflow_dynamic_tables.core.tables.dates import partitions_within, start_of
+from airflow_dynamic_tables.core.partition_dates import partitions_within, start_of
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
+from airflow_dynamic_tables.core.refresh.sources import AwaitedData
+from airflow_dynamic_tables.core.schedule import elapsed
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import DynamicTableError, UpstreamError, UpstreamSuspendedError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
-from airflow_dynamic_tables.services.queries.views import inline_views
-from airflow_dynamic_tables.services.refresh.readiness import what_is_not_there
+from airflow_dynamic_tables.services.queries import inline_views
+from airflow_dynamic_tables.services.refresh.binding import what_is_not_there
 from airflow_dynamic_tables.services.refresh.requests import NEVER, Parent, RefreshRequest, requested_partitions
 from airflow_dynamic_tables.services.registered import find_entry, why_suspended
-from airflow_dynamic_tables.services.stages.leases import COMPACTION
-from airflow_dynamic_tables.services.tables.freshness import fresh_until
-from airflow_dynamic_tables.services.watermarks.growth import Growth
+from airflow_dynamic_tables.services.tables.source_reads import fresh_until
+from airflow_dynamic_tables.services.watermarks.increments import Growth
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.writes.leases import COMPACTION
 
 log = logging.getLogger(__name__)
 
@@ -37,16 +37,16 @@ _NOT_WELL = {
 }
 
 _MOST_TOLD = 20
-"""How much of what is missing is told: a week may have a file every minute."""
+"""Limit of missing upstreams in a message; a week may have a file every minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingParent:
-    """A parent that is not fresh enough: up to when it should be and is, and how its last refresh ended if not well.
+    """A parent that is not fresh enough: the required and the actual data timestamp, and the state of a failed last refresh.
 
-    ``lost_tick`` is the last one that would have come in time, when the run for that has failed and nothing else is on its way.
-    ``suspended`` is the reason when it, or a table that it reads, is suspended and no refresh of it is under way. It
-    ``may_come`` all the same when that ends before its last tick in time.
+    ``lost_tick`` is its last tick in time, if the run for it has failed and no other refresh is in progress. ``suspended`` is the
+    reason if the parent, or a table upstream of it, is suspended and no refresh of it is in progress. It ``may_come`` anyway if
+    the suspension may end before its last tick in time.
     """
 
     identifier: TableIdentifier
@@ -61,7 +61,7 @@ class PendingParent:
 
 @dataclass(frozen=True, slots=True)
 class PendingData:
-    """Data that are not there, or that nobody can look for, and why: a sentence without its full stop."""
+    """Awaited data that is missing or cannot be checked, with the problem as a sentence without a full stop."""
 
     problem: str
     failed: None = None
@@ -71,15 +71,15 @@ class PendingData:
 
 
 Upstream = Parent | AwaitedData
-"""What a refresh may wait for."""
+"""An input that a refresh may wait for."""
 
 Pending = PendingParent | PendingData
-"""What it still has to wait for."""
+"""An input that a refresh still waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a refresh that cannot begin yet waits for, until when at most, and the time up to which it needs its parents."""
+    """The upstreams that a refresh waits for, its deadline, and the time up to which it needs its parents."""
 
     upstream: tuple[Upstream, ...]
     until: datetime
@@ -87,11 +87,11 @@ class Wait:
 
 
 HasGivenUp = Callable[[str, datetime], bool]
-"""Whether the run of a workflow for a tick has failed for good, while no other run of it is under way."""
+"""Returns whether the run of a workflow for a tick has permanently failed and no other run of it is in progress."""
 
 
 def parents_of(names: Iterable[TableIdentifier], tables: Mapping[TableIdentifier, DynamicTable]) -> tuple[Parent, ...]:
-    """Those of the named tables that are dynamic and refreshed without being asked: by schedule, by updates, or all the time."""
+    """Return those of the named tables that are dynamic and refreshed automatically: by schedule, asset updates or a loop."""
     dynamic = (tables[identifier] for identifier in names if identifier in tables)
     return tuple(
         Parent(parent.identifier, parent.format, parent.cron, parent.timezone, parent.freshness, workflow_id=parent.workflow_id)
@@ -108,11 +108,11 @@ def why_wait(
     has_given_up: HasGivenUp,
     longest_wait: timedelta | None = None,
 ) -> Wait | None:
-    """What a refresh waits for, which the log is told; ``None`` when it can begin.
+    """Return the upstreams that a refresh waits for, and log them; ``None`` if it can begin.
 
-    :param parents: what its query may read; those that it does not read now are not waited for.
-    :param deadline: until when it waits already; one freshness from now if it does not yet, or ``longest_wait`` if that is less.
-    :raises UpstreamError: when it waited long enough, or would wait in vain.
+    :param parents: the parents that its query may read; those that it does not currently read are ignored.
+    :param deadline: the deadline of a wait in progress; by default one freshness from now, or ``longest_wait`` if that is less.
+    :raises UpstreamError: if the deadline has passed, or waiting is in vain.
     """
     if not request.waits:
         return None
@@ -132,19 +132,19 @@ def why_wait(
 
 
 def is_in_vain(waiting: Iterable[Pending]) -> bool:
-    """Whether something is waited for that does not come in time: a parent has failed for good, or is suspended."""
+    """Return whether an upstream cannot arrive in time, because a parent has permanently failed or is suspended."""
     return any(each.lost_tick or (each.suspended and not each.may_come) for each in waiting)
 
 
 def parents_needed_until(request: RefreshRequest) -> datetime:
-    """Up to when a refresh needs its parents: its schedule time; by hand, the end of the partitions that it replaces."""
+    """Return the time up to which parents must be fresh: the schedule time, or the end of partitions refreshed by hand."""
     table = request.table
     is_by_hand = request.is_by_hand or request.partitions is not None
     if not is_by_hand or request.full_refresh or request.has_watermark or not table.formatters:
         return request.schedule_time
     try:
         ends = [_end_of(spec, table) for spec in requested_partitions(request)]
-    except ValueError:  # such as rows without a time
+    except ValueError:  # for example a null partition value
         return request.schedule_time
     return min([max(ends, default=request.schedule_time), request.schedule_time])
 
@@ -156,15 +156,15 @@ def _end_of(spec: Mapping[str, str | None], table: DynamicTable) -> datetime:
 
 
 def parents_read(workspace: Workspace, request: RefreshRequest, parents: Iterable[Parent]) -> tuple[Parent, ...]:
-    """Those of the parents that the query reads now; what it may read, the views of catalogs decide."""
+    """Return the parents that the query currently reads, which depends on the views of catalogs."""
     read = inline_views(workspace, request.table, request.sources).upstream
     return tuple(parent for parent in parents if parent.identifier in read)
 
 
 def reachable(workspace: Workspace, request: RefreshRequest, parents: Iterable[Parent]) -> datetime | Sequence[Pending]:
-    """Up to when a table can be fresh now, at most its schedule time: as far as its parents are; or what it has to wait for.
+    """Return how fresh a table can be now, limited by its parents and the schedule time; or the upstreams to wait for.
 
-    So a table that is refreshed all the time shows what its other sources have, while a parent of every day is late.
+    Thus a table in continuous mode shows the data of its other sources while a daily parent is late.
     """
     needed = parents_read(workspace, request, parents)
     waiting = pending(workspace, (*needed, *data_of(request)), request.schedule_time)
@@ -172,7 +172,7 @@ def reachable(workspace: Workspace, request: RefreshRequest, parents: Iterable[P
 
 
 def _reached(parents: Iterable[Parent], waiting: Iterable[Pending], reach: datetime) -> datetime | None:
-    """Up to when all that is read is complete, at most a time; ``None`` when that is not known.
+    """Return the time up to which all inputs are complete, at most ``reach``; ``None`` if unknown.
 
     :param waiting: those of the parents that are not fresh enough for that time.
     """
@@ -185,11 +185,11 @@ def _reached(parents: Iterable[Parent], waiting: Iterable[Pending], reach: datet
 
 
 def complete_until(workspace: Workspace, request: RefreshRequest, growth: Growth | None = None) -> datetime | None:
-    """The last time for which all that a refresh reads is complete; ``None``: the one that it is for.
+    """Return the last time for which all inputs of a refresh are complete; ``None`` if that is its schedule time.
 
-    When that is not known, it is :data:`~.requests.NEVER`.
+    If it is unknown, it is :data:`~.requests.NEVER`.
 
-    :param growth: the sources that have a watermark. Parents are complete when the refresh has waited for them.
+    :param growth: state of the sources with a watermark. Parents are complete if the refresh has waited for them.
     """
     reached = [] if request.waits else [_unwaited_until(workspace, request)]
     if growth is not None and request.batch is None:
@@ -199,12 +199,12 @@ def complete_until(workspace: Workspace, request: RefreshRequest, growth: Growth
 
 
 def _unwaited_until(workspace: Workspace, request: RefreshRequest) -> datetime | None:
-    """The last tick for which parents and awaited data are there that a refresh does not wait for; ``None``: it needs no more."""
+    """Return the last tick with complete parents and awaited data, for a refresh that does not wait; ``None`` if none lags."""
     needed_until = parents_needed_until(request)
     try:
         needed = parents_read(workspace, request, request.parents)
         waiting = pending(workspace, (*needed, *data_of(request)), needed_until)
-    except (DynamicTableError, OSError) as error:  # the refresh itself meets the same, and its history says so
+    except (DynamicTableError, OSError) as error:  # the refresh meets the same error and records it
         log.warning("It is not known up to when what this refresh reads is complete: %s", error)
         return NEVER
     if not waiting:
@@ -217,7 +217,7 @@ def _unwaited_until(workspace: Workspace, request: RefreshRequest) -> datetime |
 
 
 def data_of(request: RefreshRequest) -> tuple[AwaitedData, ...]:
-    """The data that a refresh awaits: none when somebody says what to refresh."""
+    """Return the data that a refresh awaits; none if a user specified what to refresh."""
     if request.full_refresh or request.partitions is not None:
         return ()
     table = request.table
@@ -226,9 +226,9 @@ def data_of(request: RefreshRequest) -> tuple[AwaitedData, ...]:
 
 
 def in_time(parents: Iterable[Parent], table: DynamicTable, schedule_time: datetime) -> tuple[Parent, ...]:
-    """The parents of a table with their last ticks that still serve its refresh for that time.
+    """Return the parents of a table with their last ticks that are in time for a refresh.
 
-    Later ones serve nobody: the table has its next tick then, or its freshness is over.
+    Later ticks are too late, because the table then has its next tick, or its freshness has elapsed.
     """
     until = elapsed(schedule_time, table.freshness.period)
     if table.cron is not None:
@@ -239,9 +239,9 @@ def in_time(parents: Iterable[Parent], table: DynamicTable, schedule_time: datet
 def pending(
     workspace: Workspace, upstream: Iterable[Upstream], schedule_time: datetime, has_given_up: HasGivenUp | None = None
 ) -> tuple[Pending, ...]:
-    """What a refresh at that schedule time still has to wait for; empty when it can start.
+    """Return the upstreams that a refresh at that schedule time still waits for; empty if it can begin.
 
-    :param has_given_up: tells which parents are waited for in vain; without it, or a last tick, none is.
+    :param has_given_up: detects parents that cannot arrive in time; without it, or without a last tick, none is detected.
     """
     checked = (
         _check_data(workspace, each) if isinstance(each, AwaitedData) else _check(workspace, each, schedule_time, has_given_up)
@@ -262,7 +262,7 @@ def _check(
     if (fresh := _fresh_up_to(workspace, parent)) is not None and fresh >= required:
         return None
     is_lost = has_given_up is not None and _is_lost(workspace, parent, required, has_given_up)
-    # Again, because another run may have landed and ended between these looks.
+    # Checked again, because another run may have committed and ended between the two checks.
     if is_lost and (fresh := _fresh_up_to(workspace, parent)) is not None and fresh >= required:
         return None
     last = next(iter(workspace.ledger.list_refreshes(parent.identifier, limit=1)), None)
@@ -278,7 +278,7 @@ def _check(
 
 
 def _held_up(parent: Parent, last: Refresh) -> tuple[str, bool]:
-    """Why a parent was skipped that reads a suspended table, and whether a later tick of it still comes in time."""
+    """Return why a parent downstream of a suspended table was skipped, and whether a later tick of it is still in time."""
     if last.reason_code is not ReasonCode.UPSTREAM_SUSPENDED:
         return "", False
     why = f"its last refresh was skipped: {last.reason.removesuffix('.')}"
@@ -296,19 +296,19 @@ def _is_lost(workspace: Workspace, parent: Parent, required: datetime, has_given
 
 
 def _workflow_of(parent: Parent) -> str:
-    """Triggers of earlier releases know none: every table had its own, without a prefix."""
+    """Return the workflow of a parent. Triggers of earlier releases have none: every table had its own, without a prefix."""
     return parent.workflow_id or parent.identifier.workflow_id
 
 
 def _may_still_land(workspace: Workspace, table: TableIdentifier, required: datetime) -> bool:
-    """Whether a stage is left that would make the table fresh enough: of a refresh by hand, or one nobody knows the end of."""
+    """Return whether an unfinished stage could make the table fresh enough: of a run by hand, or with an unknown outcome."""
     stages = (stage for stage in workspace.ledger.list_stages(table) if stage.owner != COMPACTION)
     refreshes = (workspace.ledger.get_refresh(stage.token) for stage in stages)
     return any(refresh is None or refresh.made_for >= required for refresh in refreshes)
 
 
 def waited_too_long(waiting: Iterable[Pending]) -> UpstreamError:
-    """The error of a refresh that waits no longer: UPSTREAM_SUSPENDED or UPSTREAM_FAILED for a parent, else UPSTREAM_LATE."""
+    """Return the error of a wait: UPSTREAM_SUSPENDED or UPSTREAM_FAILED for a parent, otherwise UPSTREAM_LATE."""
     waiting = tuple(waiting)
     code = "UPSTREAM_FAILED" if any(each.failed or each.lost_tick for each in waiting) else "UPSTREAM_LATE"
     is_suspended = any(each.suspended for each in waiting)
@@ -322,7 +322,7 @@ def waited_too_long(waiting: Iterable[Pending]) -> UpstreamError:
 
 
 def what_is_missing(waiting: Sequence[Pending]) -> str:
-    """What a refresh waits for, as a sentence without its full stop."""
+    """Describe the missing upstreams as a sentence without a full stop."""
     more = f"; and {len(waiting) - _MOST_TOLD} more" if len(waiting) > _MOST_TOLD else ""
     return "; ".join(map(_why, waiting[:_MOST_TOLD])) + more
 

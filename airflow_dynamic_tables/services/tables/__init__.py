@@ -1,1 +1,1 @@
-"""Dynamic tables: registered, looked at, rolled back."""
+"""Dynamic tables: entries, status, history, rollback."""

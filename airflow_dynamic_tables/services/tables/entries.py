@@ -8,8 +8,8 @@ from typing import Any
 
 from airflow_dynamic_tables.catalog.states import Asked, state_after
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState, RefreshHandler
+from airflow_dynamic_tables.definitions.cache import normalised
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.definitions.normalised import normalised
 from airflow_dynamic_tables.definitions.queries.text import same_query
 from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER
 from airflow_dynamic_tables.services.registered import RegisteredTable, find_entry
@@ -17,14 +17,14 @@ from airflow_dynamic_tables.services.tables.owners import DEPLOYED_BY
 from airflow_dynamic_tables.services.workspace import Workspace
 
 FORGOTTEN_COMMENTS = "forgotten_comments"
-"""Key in the definition that the catalog keeps: columns whose comments the next refresh removes."""
+"""Key in the catalog's definition: columns whose comments the next refresh removes."""
 
 ROWS_BEFORE = "rows_before"
-"""Key in the definition that the catalog keeps: the snapshot of the table before its definition meant other rows."""
+"""Key in the catalog's definition: the snapshot of the table before its definition changed the rows."""
 
 
 def new_entry(table: DynamicTable, job_state: JobState) -> CatalogDynamicTable:
-    """The entry of a table that its catalog does not have yet."""
+    """Return the catalog entry of a table that is not registered yet."""
     return CatalogDynamicTable(
         columns=(),
         original_query=table.query,
@@ -35,28 +35,28 @@ def new_entry(table: DynamicTable, job_state: JobState) -> CatalogDynamicTable:
         comment=table.comment,
         partition_keys=table.partition_keys,
         format=table.format,
-        options={**table.options, **table.retention.options},  # where the maintenance finds it without a definition
+        options={**table.options, **table.retention.options},  # the maintenance reads them there without a definition
         definition=normalised(table),
     )
 
 
 def registered_or_new(workspace: Workspace, table: DynamicTable) -> RegisteredTable:
-    """A table as its catalog has it, or as its first refresh would register it; changes nothing.
+    """Return a table as registered, or as its first refresh would register it; changes nothing.
 
-    :raises UnsupportedError: when the catalog cannot hold the table's format.
+    :raises UnsupportedError: if the catalog does not support the table's format.
     """
     entry = find_entry(workspace, table.identifier) or new_entry(table, JobState.INITIALIZING)
     return RegisteredTable(table.identifier, entry, workspace.table(table.identifier, table.format, table.atomicity))
 
 
 def altered(entry: CatalogDynamicTable, table: DynamicTable, asked: Asked = Asked.REGISTER) -> CatalogDynamicTable:
-    """An entry with what the definition says now; commits and other engines wrote the rest of it.
+    """Update an entry with the current definition, and keep the parts written by commits and other engines.
 
-    :param asked: what is asked of the table, which may change its state.
+    :param asked: the requested operation, which may change the state of the table.
     """
     before = entry.refresh_handler
     fresh = new_entry(table, state_after(asked, before.job_state))
-    # A workflow elsewhere is let go of by services.tables.workflows, which deletes it there.
+    # services.tables.workflows deletes a workflow of another scheduler and then updates this.
     detail = fresh.refresh_handler.job_detail if scheduler_of(entry) == DEFAULT_SCHEDULER else before.job_detail
     handler = replace(fresh.refresh_handler, job_detail=detail)
     notes = {name: value for name, value in (entry.definition or {}).items() if name in (ROWS_BEFORE, DEPLOYED_BY)}
@@ -74,39 +74,39 @@ def altered(entry: CatalogDynamicTable, table: DynamicTable, asked: Asked = Aske
 
 
 def rows_before(entry: CatalogDynamicTable, table: DynamicTable) -> dict[str, Any]:
-    """The note of the snapshot that an entry has, when the definition means other rows from now on."""
+    """Return a note with the snapshot of an entry if the new definition changes the rows."""
     is_same = (entry.partition_keys, entry.format) == (table.partition_keys, table.format)
     means_the_same = is_same and same_query(entry.expanded_query, table.expanded_query)
     return {} if means_the_same or entry.snapshot is None else {ROWS_BEFORE: entry.snapshot}
 
 
 def with_notes(entry: CatalogDynamicTable, notes: Mapping[str, Any]) -> CatalogDynamicTable:
-    """An entry that keeps some notes beside its definition."""
+    """Add notes to the definition of an entry."""
     return replace(entry, definition={**(entry.definition or {}), **notes})
 
 
 def declared_part(entry: CatalogDynamicTable) -> dict[str, Any]:
-    """The definition that an entry keeps, without notes; empty when an earlier release wrote it."""
+    """Return the definition of an entry without notes; empty if an earlier release wrote it."""
     notes = (FORGOTTEN_COMMENTS, ROWS_BEFORE, DEPLOYED_BY)
     return {name: value for name, value in (entry.definition or {}).items() if name not in notes}
 
 
 def forgotten_comments(entry: CatalogDynamicTable) -> dict[str, str]:
-    """Empty comments for the columns whose comments were removed from the definition."""
+    """Return empty comments for the columns whose comments were removed from the definition."""
     return dict.fromkeys((entry.definition or {}).get(FORGOTTEN_COMMENTS, ()), "")
 
 
 def _forgotten(entry: CatalogDynamicTable, table: DynamicTable) -> list[str]:
-    """Columns that had a comment in an earlier definition and have none now; kept until they have one again."""
+    """Return columns that had a comment in an earlier definition and have none now; kept until they have one again."""
     earlier = entry.definition or {}
     return sorted({*earlier.get("columns", ()), *earlier.get(FORGOTTEN_COMMENTS, ())} - {*table.comments})
 
 
 def scheduler_of(entry: CatalogDynamicTable) -> str:
-    """The name of the scheduler that has the workflow of a table."""
+    """Return the name of the scheduler of a table's workflow."""
     return entry.refresh_handler.job_detail.get("schedulerType") or DEFAULT_SCHEDULER
 
 
 def job_detail(table: DynamicTable) -> dict[str, str]:
-    """How the workflow of a table is found, before a scheduler has said more of it."""
+    """Return the reference to a table's workflow before a scheduler has completed it."""
     return {"schedulerType": table.scheduler or DEFAULT_SCHEDULER, "endpoint": "", "workflowId": table.workflow_id}

@@ -1,7 +1,7 @@
-"""Who deployed a table: kept in its catalog's entry, so that of two that declare it otherwise the second one is told.
+"""Owners of tables: the deployment recorded in the catalog entry, for detecting conflicting declarations.
 
-A deployment is an installation, which is what has a state database of its own, and the file that declares the table. A file that
-was moved, a checkout elsewhere and a restored state database are the same deployment; a second Airflow is another one.
+A deployment is an installation, identified by its state database, and the file that declares the table. A moved file, another
+checkout and a restored state database are the same deployment; a second Airflow is another one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
 DEPLOYED_BY = "deployed_by"
-"""Key in what the catalog keeps of a definition: the deployment that wrote it."""
+"""Key in the catalog's definition: the deployment that wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,32 +31,32 @@ class Deployment:
     file: str
 
     def __str__(self) -> str:
-        """As people find it."""
+        """Return the deployment for display."""
         return f"{self.file} on {self.host} (installation {self.installation})"
 
 
 def own_deployment(installation: str, table: DynamicTable) -> Deployment:
-    """The deployment that a table is declared by here."""
+    """Return the deployment of this installation that declares a table."""
     return Deployment(installation, socket.gethostname(), str(table.path.absolute()))
 
 
 def deployed_by(definition: Mapping[str, Any] | None) -> Deployment | None:
-    """Who deployed a table; ``None`` when its catalog does not say, as of one that an earlier release wrote."""
+    """Return the deployment of a table; ``None`` if not recorded, for example by an earlier release."""
     kept = (definition or {}).get(DEPLOYED_BY)
     names = ("installation", "host", "file")
     return Deployment(*(str(kept.get(name, "")) for name in names)) if isinstance(kept, Mapping) else None
 
 
 def mark(deployment: Deployment) -> dict[str, Any]:
-    """What the catalog keeps of a deployment."""
+    """Return the record of a deployment for the catalog's definition."""
     return {DEPLOYED_BY: asdict(deployment)}
 
 
 def check_owner(entry: CatalogDynamicTable, identifier: TableIdentifier, own: Deployment | None) -> None:
-    """Check that a table may be altered by a deployment.
+    """Check that a deployment may alter a table.
 
-    :param own: ``None`` when nothing that it declares is altered.
-    :raises ConfigurationError: when another installation deployed it; names both.
+    :param own: ``None`` if no declared property is altered.
+    :raises ConfigurationError: if another installation deployed it; the message names both.
     """
     owner = deployed_by(entry.definition)
     if owner is not None and own is not None and owner.installation != own.installation:
@@ -64,7 +64,7 @@ def check_owner(entry: CatalogDynamicTable, identifier: TableIdentifier, own: De
 
 
 def rival(entry: CatalogDynamicTable, table: DynamicTable, own: Deployment) -> Deployment | None:
-    """Another deployment that claims a table, too: another installation, or another file that is there and still names it."""
+    """Return another deployment that declares a table: another installation, or another existing file that names it."""
     owner = deployed_by(entry.definition)
     if owner is None:
         return None
@@ -75,7 +75,7 @@ def rival(entry: CatalogDynamicTable, table: DynamicTable, own: Deployment) -> D
 
 
 def claimed(identifier: TableIdentifier, owner: Deployment, own: Deployment) -> str:
-    """What to do about a table that two deployments claim."""
+    """Return a message on how to resolve that two deployments declare a table."""
     return (
         f"{identifier} is declared by two: it was deployed from {owner}, and {own} declares it, too. Take it out of one of them. "
         f"If the former is gone, take it over: dynamic-tables apply {identifier} --take-over."
@@ -83,9 +83,7 @@ def claimed(identifier: TableIdentifier, owner: Deployment, own: Deployment) -> 
 
 
 def is_declared_elsewhere(owner: Deployment, identifier: TableIdentifier, root: Path) -> bool:
-    """Whether the file that deployed a table still names it, and is neither below a file or folder of definitions nor a copy of
-    a file there.
-    """
+    """Return whether the file that deployed a table still names it and is neither below ``root`` nor a copy of a file there."""
     file, root = Path(owner.file), root.absolute()
     below = [file.parts[place + 1 :] for place, part in enumerate(file.parts) if part == root.name]
     is_own = file.is_relative_to(root) or any(root.joinpath(*rest).exists() for rest in below)
@@ -93,20 +91,21 @@ def is_declared_elsewhere(owner: Deployment, identifier: TableIdentifier, root: 
 
 
 def _is_below(file: str, table: DynamicTable) -> bool:
-    """Whether a file is in the folder of the definitions that declare a table now: a folder declares no table twice."""
+    """Return whether a file is in the definition folder that now declares the table; a folder declares no table twice."""
     root = table.path.absolute().parents[max(len(Path(table.file).parts) - 2, 0)]
     return Path(file).is_relative_to(root)
 
 
 def _is_copy(file: str, table: DynamicTable) -> bool:
-    """Whether a file is the one that declares a table now, or has its place in a copy of all definitions: another checkout, or
-    version of a bundle.
+    """Return whether a file is the one that now declares a table, or has the same relative path in a copy of the definitions.
+
+    A copy is for example another checkout, or another version of a bundle.
     """
     return f"/{file}".endswith(f"/{table.file}")
 
 
 def _names(file: str, identifier: TableIdentifier) -> bool:
-    """Whether a file is there and has the name of a table in it."""
+    """Return whether a file exists and contains the name of a table."""
     try:
         text = Path(file).read_text(encoding="utf-8", errors="replace")
     except OSError:

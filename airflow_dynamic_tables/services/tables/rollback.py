@@ -1,28 +1,84 @@
-"""Restoring: an earlier version of a table becomes the current one again. Metadata only, by the same protocol as a refresh."""
+"""Expiry of versions beyond the retention of a table, and rollback. Files are deleted by the maintenance.
+
+A commit reads and writes the metadata of all versions, so its cost grows with their number. Refreshes therefore expire some
+versions themselves, so that a table does not grow without bound if its maintenance is off.
+"""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Retention, Version
 from airflow_dynamic_tables.formats.base import kept_version
-from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage
+from airflow_dynamic_tables.ledger.base import HOLDING, Refresh, RefreshState, Stage
 from airflow_dynamic_tables.services.outcomes import Operation
-from airflow_dynamic_tables.services.registered import look_up
-from airflow_dynamic_tables.services.stages.protocol import new_stage, staged_write
-from airflow_dynamic_tables.services.tables.undoing import note_undone
+from airflow_dynamic_tables.services.registered import RegisteredTable, look_up
+from airflow_dynamic_tables.services.tables.undone import note_undone
 from airflow_dynamic_tables.services.workspace import Workspace, as_dynamic
+from airflow_dynamic_tables.services.writes.protocol import new_stage, staged_write
+
+ENOUGH = 50
+"""Number of versions due before a refresh expires them, which takes as long as a small commit."""
+
+STREAMS_COME_BACK = timedelta(days=1)
+"""How long snapshots are kept for a stream that has not read them yet. A stream that pauses for longer restarts."""
+
+log = logging.getLogger(__name__)
+
+
+def forget_versions(workspace: Workspace, registered: RegisteredTable, retention: Retention, least: int = 1) -> int:
+    """Expire versions that are due, except those that an unfinished stage reads or may have created.
+
+    :param least: nothing is expired while fewer versions are due.
+    :return: the number of expired versions.
+    :raises ConflictError: if concurrent commits prevent it; the next call repeats it.
+    :raises CatalogUnavailableError: if the catalog or metadata cannot be read.
+    """
+    return registered.lake_table.expire(retention, workspace.now(), lambda: _pinned(workspace, registered.identifier), least)
+
+
+def forget_after_commit(workspace: Workspace, registered: RegisteredTable, retention: Retention) -> None:
+    """Expire versions at the end of a refresh if enough are due. Errors are logged; the next refresh repeats it."""
+    try:
+        forget_versions(workspace, registered, retention, ENOUGH)
+    except Exception:
+        message = "Old versions of %s could not be forgotten; the next refresh or the maintenance does it."
+        log.exception(message, registered.identifier)
+
+
+def _pinned(workspace: Workspace, table: TableIdentifier) -> set[str]:
+    """Return the versions that unfinished stages may have created, that are being read, or from which streams continue."""
+    pinned = {stage.token for stage in workspace.ledger.list_stages(table)}
+    for stage in workspace.ledger.list_stages(states=HOLDING):
+        refresh = workspace.ledger.get_refresh(stage.token)
+        if refresh is not None and str(table) in refresh.sources:
+            pinned.add(refresh.sources[str(table)])
+    return pinned | _read_by_streams(workspace, table)
+
+
+def _read_by_streams(workspace: Workspace, table: TableIdentifier) -> set[str]:
+    """Return the versions that streams have read last; streams read the later ones snapshot by snapshot."""
+    since = workspace.now() - STREAMS_COME_BACK
+    read: set[str] = set()
+    for reader in workspace.ledger.tables():
+        latest = (one for one in workspace.ledger.list_refreshes(reader) if one.reason_code is ReasonCode.STREAMED)
+        refresh = next((one for one in latest if one.state is RefreshState.SUCCEEDED), None)
+        if refresh is not None and refresh.started_at >= since and str(table) in refresh.sources:
+            read.add(refresh.sources[str(table)])
+    return read
 
 
 @dataclass(frozen=True, slots=True)
 class RollbackRequest:
-    """A wish to restore version ``number`` of a table; ``token`` and ``owner`` as of a refresh.
+    """A request to restore version ``number`` of a table; ``token`` and ``owner`` as for a refresh.
 
-    It is restored ``with_columns`` and partition keys, where the table has others now: then its definition has to follow.
+    ``with_columns`` also restores the columns and partition keys if they have changed; the definition must then be adapted.
     """
 
     identifier: TableIdentifier
@@ -33,18 +89,18 @@ class RollbackRequest:
 
 
 def rollback(workspace: Workspace, request: RollbackRequest) -> Version:
-    """Make the content of an earlier version current again, as a new version.
+    """Restore the content of an earlier version as a new version.
 
-    :raises TableNotFoundError: when the catalog has no such dynamic table.
-    :raises VersionNotFoundError: when that version is not kept; names those that are.
-    :raises ConflictError: when a refresh of the table is running.
-    :raises SchemaEvolutionError: when the columns of that version do not fit the table any more.
-    :raises CommitRejectedError: when it surely did not land.
-    :raises CommitUnknownError: when nobody knows.
+    :raises TableNotFoundError: if the catalog has no such dynamic table.
+    :raises VersionNotFoundError: if that version is not retained; the message lists those that are.
+    :raises ConflictError: if a refresh of the table is running.
+    :raises SchemaEvolutionError: if the columns of that version no longer fit the table.
+    :raises CommitRejectedError: if the commit certainly did not land.
+    :raises CommitUnknownError: if it is unknown whether the commit landed.
     """
     registered = look_up(workspace, request.identifier)
     as_dynamic(request.identifier, registered.entry)
-    kept_version(registered.loaded.versions(), request.number, request.identifier)  # else nothing is recorded
+    kept_version(registered.loaded.versions(), request.number, request.identifier)  # checked before anything is recorded
     staged = registered.lake_table.stage(request.token)
     stage = new_stage(workspace, registered, request.token, request.owner, staged.begin())
     with staged_write(workspace, Operation.ROLLBACK, stage, staged) as write:
@@ -58,7 +114,7 @@ def rollback(workspace: Workspace, request: RollbackRequest) -> Version:
 
 
 def _record(workspace: Workspace, stage: Stage, old: Version) -> None:
-    """Begin the line of the history: the rollback has the sources and the ticks of the version that it restores."""
+    """Begin the history record: a rollback has the sources and ticks of the version that it restores."""
     made = workspace.ledger.get_refresh(old.token)
     workspace.ledger.record(
         Refresh(

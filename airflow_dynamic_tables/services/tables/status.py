@@ -1,4 +1,4 @@
-"""What stands where: tables, their freshness, their history and their first rows."""
+"""Status of tables: freshness, history and sample rows."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, JobState
+from airflow_dynamic_tables.core.cron import allowed_lag
+from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
-from airflow_dynamic_tables.core.schedule.cron import allowed_lag
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
-from airflow_dynamic_tables.core.tables.dates import FORMATTER
-from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.partition_dates import FORMATTER
+from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
+from airflow_dynamic_tables.core.schedule import Freshness, is_ahead
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, TableNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.ledger.latest import Held, Latest
-from airflow_dynamic_tables.services.tables.freshness import latest_known, stretch
-from airflow_dynamic_tables.services.tables.progress import (
+from airflow_dynamic_tables.services.tables.source_reads import (
     NewerParent,
     Pace,
     Reader,
     ReadVersions,
     SourcePosition,
+    latest_known,
     paces_of,
     positions_of,
+    stretch,
     versions_read,
 )
 from airflow_dynamic_tables.services.tables.ticks import TimeTable, made_before, missing_partitions
@@ -41,18 +41,18 @@ from airflow_dynamic_tables.services.tables.workflows import paused_workflows
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _allowed_lag = lru_cache(maxsize=1024)(allowed_lag)
-"""Of a thousand tables at one time, most have the schedule of another one; a quarter of a millisecond for each is too much."""
+"""Cached, because most tables share a schedule, and computing a lag takes a quarter of a millisecond."""
 
 
 _LOST = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.QUARANTINED)
-"""How the refresh for a tick ends that makes nothing."""
+"""Final states of a scheduled refresh without a version."""
 
 _UNKNOWN = Held(None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """One dynamic table at a glance; a value that is not known is null."""
+    """The status of one dynamic table; unknown values are null."""
 
     identifier: str
     defined: bool | None
@@ -67,7 +67,7 @@ class TableStatus:
     version: int | None
     data_timestamp: datetime | None
     fresh_until: datetime | None
-    """The time up to which the table holds what its sources had."""
+    """The time up to which the table reflects its sources."""
     lag_seconds: int | None
     """How far ``fresh_until`` lies behind now."""
     allowed_lag_seconds: int | None
@@ -81,14 +81,14 @@ class TableStatus:
     missing: str | None
     """The missing partitions: the first and the last, or a few."""
     problem: str | None
-    """Why it is not known how fresh the table is."""
+    """Why the freshness of the table is unknown."""
     behind: tuple[NewerParent, ...]
     """The dynamic tables that have a newer version than the current version of this table read."""
     last_refresh: str | None
     last_error: str | None
     workflow_id: str
     dag_paused: bool | None = None
-    """Whether the DAG is paused; null: Airflow was not asked."""
+    """Whether the DAG is paused; null: Airflow was not queried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class TableDescription(TableStatus):
 
 @dataclass(frozen=True, slots=True)
 class TableDetails:
-    """One dynamic table in full; ``versions`` are the kept ones, newest first; ``sources`` are those of the current one."""
+    """One dynamic table in full; ``versions`` are the retained ones, newest first; ``sources`` are those of the current one."""
 
     status: TableStatus
     table: CatalogTable | CatalogDynamicTable
@@ -115,19 +115,19 @@ class TableDetails:
 
 @dataclass(slots=True)
 class Listing:
-    """Dynamic tables at a glance, sorted; ``problems`` says of catalogs and tables, by name, why they cannot be looked at."""
+    """The status of dynamic tables, sorted; ``problems`` are the errors of unreadable catalogs and tables, by name."""
 
     tables: list[TableStatus] = field(default_factory=list)
     problems: dict[str, CatalogError | ConfigurationError] = field(default_factory=dict)
 
 
 def list_tables(workspace: Workspace, definitions: Mapping[TableIdentifier, DynamicTable], *, complete: bool = True) -> Listing:
-    """Every defined dynamic table, and every one of their catalogs that is no longer defined.
+    """Return every defined dynamic table, and those of the catalogs that are no longer defined.
 
-    A catalog that cannot be asked hides no table of another one. It is asked once, and its defined tables are listed as the
-    history tells of them.
+    An unavailable catalog does not hide the tables of others. It is queried once, and the status of its defined tables comes from
+    the history.
 
-    :param complete: whether these are all definitions; when some have mistakes, nobody knows which tables those would define.
+    :param complete: whether these are all definitions; if some are invalid, it is unknown which tables they would define.
     """
     others = False if complete else None
     listing = Listing()
@@ -143,11 +143,11 @@ def list_tables(workspace: Workspace, definitions: Mapping[TableIdentifier, Dyna
                     try:
                         one = seen[name] = _Seen(name, entries.get(name, _nothing)(), definitions.get(name))
                         versions[name] = workspace.table(name, _said(one.definition, one.registered).format).current()
-                    except (CatalogError, ConfigurationError) as error:  # such as an extra that is not installed here
+                    except (CatalogError, ConfigurationError) as error:  # for example, an optional dependency is not installed
                         listing.problems[str(name)] = error
         except (CatalogError, ConfigurationError) as error:
             listing.problems[catalog_name] = error
-    now = workspace.now()  # one time for all, so that each schedule is computed once
+    now = workspace.now()  # the same time for all tables, so that each schedule is computed once
     contents = _contents(workspace, versions, _read(workspace, versions, versions), now)
     statuses = {
         name: _status(seen[name], content, workspace, now, defined=name in definitions or others)
@@ -160,7 +160,7 @@ def list_tables(workspace: Workspace, definitions: Mapping[TableIdentifier, Dyna
 
 
 def _with_dags(workspace: Workspace, statuses: list[TableStatus]) -> list[TableStatus]:
-    """With what Airflow says of their DAGs; the same ones where it cannot be asked."""
+    """Add the paused state of the DAGs from Airflow; unchanged if Airflow is unavailable."""
     paused = paused_workflows(workspace, {status.workflow_id for status in statuses})
     return [replace(status, dag_paused=paused.get(status.workflow_id)) for status in statuses] if paused else statuses
 
@@ -172,11 +172,13 @@ def overview(
     *,
     complete: bool = True,
 ) -> list[TableStatus]:
-    """Many tables at a glance, as catalog and history tell of them; the tables themselves are not asked, so that a thousand cost
-    two questions. What another engine did to one is not seen; :func:`show_table` and :func:`list_tables` see it.
+    """Return the status of many tables from catalog entries and history, without reading the tables.
 
-    :param entries: what their catalogs have of the tables, ``None``: nothing yet; in the order of the result.
-    :param complete: as of :func:`list_tables`.
+    A thousand tables take two queries. Changes by other engines are not detected; :func:`show_table` and :func:`list_tables`
+    detect them.
+
+    :param entries: the catalog entries of the tables, ``None`` if there is none yet; in the order of the result.
+    :param complete: see :func:`list_tables`.
     """
     others = False if complete else None
     now = workspace.now()
@@ -207,12 +209,12 @@ def show_table(
     defined: bool | None = None,
     sources_now: Mapping[str, SourceState] | None = None,
 ) -> TableDetails:
-    """One table of a catalog in full.
+    """Return one table of a catalog in full.
 
-    :param limit: how many of the latest refreshes and versions.
+    :param limit: maximum number of refreshes and of versions.
     :param defined: whether the definitions have it, see :class:`TableStatus`.
-    :param sources_now: what its sources are like now, by their names, as far as somebody looked.
-    :raises TableNotFoundError: when the catalog does not have it.
+    :param sources_now: the current states of its sources by name, as far as they were checked.
+    :raises TableNotFoundError: if the catalog does not have the table.
     """
     entry = workspace.readable(identifier.catalog).get_table(identifier.path)
     if isinstance(entry, CatalogView):
@@ -243,7 +245,7 @@ def _positions(
 
 
 def _currents(workspace: Workspace, names: Iterable[TableIdentifier]) -> dict[TableIdentifier, Version | None]:
-    """The current versions of those of some tables that are dynamic ones, as far as they can be asked."""
+    """Return the current versions of the dynamic tables among the names; unavailable tables are omitted."""
     versions: dict[TableIdentifier, Version | None] = {}
     for name in names:
         with suppress(CatalogError, ConfigurationError):
@@ -258,21 +260,21 @@ def _read(
     versions: Mapping[TableIdentifier, Version | None],
     current: Mapping[TableIdentifier, Version | None],
 ) -> dict[TableIdentifier, ReadVersions]:
-    """Which versions of dynamic tables the current versions of tables read; of those that have one.
+    """Return the versions of dynamic tables that the current versions of tables have read; tables without a version are omitted.
 
-    :param current: the current versions of all that they may have read.
+    :param current: the current versions of all tables that they may have read.
     """
     return versions_read(workspace.ledger, versions, {str(name): version for name, version in current.items()})
 
 
 def readers_of(workspace: Workspace, identifier: TableIdentifier, declared: Collection[TableIdentifier] = ()) -> list[Reader]:
-    """The dynamic tables that read a table, sorted: those of its catalog, and those that are declared.
+    """Return the dynamic tables that read a table, sorted: those of its catalog, and those that are declared.
 
-    :param declared: the tables whose definitions read it, in whatever catalog.
+    :param declared: the tables whose definitions read it, in any catalog.
     """
     names = set(declared)
     for name, entry in _entries(workspace, identifier.catalog).items():
-        with suppress(CatalogError, ConfigurationError):  # one that cannot be read is listed with its problem
+        with suppress(CatalogError, ConfigurationError):  # an unreadable table is listed with its problem
             kept = entry()
             resolved = (kept.definition or {}).get("resolved", {}) if isinstance(kept, CatalogDynamicTable) else {}
             if str(identifier) in resolved.get("upstream", ()):
@@ -287,16 +289,16 @@ def readers_of(workspace: Workspace, identifier: TableIdentifier, declared: Coll
 
 
 def sample(workspace: Workspace, identifier: TableIdentifier, rows: int, version: int | None = None) -> list[dict[str, Any]]:
-    """The first rows of a table as a version has them, the current one when none is named.
+    """Return the first rows of a version of a table, by default the current version.
 
-    :raises TableNotFoundError: when it has no version yet.
-    :raises VersionNotFoundError: when that version is not kept; names those that are.
+    :raises TableNotFoundError: if the table has no version yet.
+    :raises VersionNotFoundError: if that version is not retained; the message lists those that are.
     """
     return workspace.table(identifier).sample(rows, version)
 
 
 def _entries(workspace: Workspace, catalog_name: str) -> dict[TableIdentifier, Callable[[], AnyTable | None]]:
-    """The dynamic tables of a catalog, by a query for each database; one by one where an entry of it cannot be read."""
+    """Return the dynamic tables of a catalog, with one query per database, or one per table if an entry is unreadable."""
     entries: dict[TableIdentifier, Callable[[], AnyTable | None]] = {}
     catalog = workspace.readable(catalog_name)
     for database in catalog.list_databases():
@@ -326,7 +328,7 @@ def _entry(workspace: Workspace, identifier: TableIdentifier) -> AnyTable | None
 
 
 class _Seen(NamedTuple):
-    """A table as its catalog and as its definition have it."""
+    """A table with its catalog entry and its definition."""
 
     identifier: TableIdentifier
     entry: AnyTable | None
@@ -334,14 +336,14 @@ class _Seen(NamedTuple):
 
     @property
     def registered(self) -> CatalogDynamicTable | None:
-        """The entry, when it is one of a dynamic table."""
+        """The entry if it is that of a dynamic table."""
         return self.entry if isinstance(self.entry, CatalogDynamicTable) else None
 
 
 class _Content(NamedTuple):
-    """What a table holds, and what its last refresh came to.
+    """The version and freshness of a table, and the outcome of its last refresh.
 
-    ``lost_tick`` is its latest tick when the refresh for that failed and nothing has made up for it.
+    ``lost_tick`` is its latest tick if the refresh for it failed and no later refresh made up for it.
     """
 
     version: int | None
@@ -355,9 +357,9 @@ class _Content(NamedTuple):
 
 
 def _told(latest: Latest, held: Mapping[str, Held], now: datetime) -> _Content:
-    """As the history tells.
+    """Return the content according to the history.
 
-    :param held: up to when versions, and what was found of them since, hold, by their tokens.
+    :param held: records of versions, and of how long they remained current, by token.
     """
     return _content(_Made(latest.version, latest.data_timestamp, latest.token or ""), latest, held, now)
 
@@ -368,10 +370,10 @@ def _contents(
     reads: Mapping[TableIdentifier, ReadVersions],
     now: datetime,
 ) -> dict[TableIdentifier, _Content]:
-    """As the tables themselves are; the ledger is asked for all of them together.
+    """Return the content according to the tables themselves; the ledger is queried once for all of them.
 
-    :param versions: their current ones.
-    :param reads: what these read.
+    :param versions: the current versions of the tables.
+    :param reads: the versions that these have read.
     """
     latest = workspace.ledger.latest(versions)
     tokens = [version.token for version in versions.values() if version]
@@ -399,7 +401,7 @@ def _content(made: _Made, latest: Latest, held: Mapping[str, Held], now: datetim
 
 
 def _lost_tick(latest: Latest, fresh: datetime | None, now: datetime) -> datetime | None:
-    """The latest tick of a table, when its refresh failed and the table is not fresh up to then."""
+    """Return the latest tick of a table if its refresh failed and the table is not fresh up to it."""
     tick = latest.tick_time
     if tick is None or latest.tick_state not in _LOST or is_ahead(tick, now) or (fresh is not None and fresh >= tick):
         return None
@@ -439,17 +441,17 @@ def _status(seen: _Seen, content: _Content, workspace: Workspace, now: datetime,
         behind=content.behind,
         last_refresh=content.last_refresh,
         last_error=content.last_error,
-        # CREATE TABLE AS makes a table once, and no workflow.
+        # A table of CREATE TABLE AS has no workflow.
         workflow_id=said.workflow_id or ("" if seen.entry is not None else seen.identifier.workflow_id),
     )
 
 
 def _missing(seen: _Seen, said: _Said, workspace: Workspace, content: _Content, due: datetime) -> PartitionSet | tuple[()]:
-    """The partitions that a table lacks of the ticks up to a time; none of one that has no schedule, or no time partitions."""
+    """Return the partitions missing for ticks up to a time; none for a table without schedule or time partitions."""
     fresh = content.fresh_until
     if fresh is None or due <= fresh or not said.formatters or not said.period or seen.entry is None:
         return ()
-    # Partitions of a source with a watermark are due when their time is over, and not at a tick.
+    # With a watermark source, partitions are due when their time is over, not at a tick.
     cron = said.cron if content.watermark is None else None
     times = TimeTable(cron, said.timezone, said.period, said.formatters)
     made = made_before(workspace, seen.identifier, content.version)
@@ -457,7 +459,7 @@ def _missing(seen: _Seen, said: _Said, workspace: Workspace, content: _Content, 
 
 
 def _problem(content: _Content) -> str | None:
-    """Why it is not known how fresh a table is that has a version."""
+    """Return why the freshness of a table with a version is unknown."""
     if content.version is None or content.fresh_until is not None:
         return None
     if content.data_timestamp is not None:
@@ -477,7 +479,7 @@ class _Said(NamedTuple):
 
     @property
     def period(self) -> Freshness | None:
-        """The freshness; ``None`` when a catalog that others write to has none that is one."""
+        """The freshness; ``None`` if an externally modified catalog entry has an invalid one."""
         try:
             return Freshness.parse(self.freshness)
         except ValueError:
@@ -485,7 +487,7 @@ class _Said(NamedTuple):
 
 
 def _said(definition: DynamicTable | None, registered: CatalogDynamicTable | None) -> _Said:
-    """What the definition says of a table, or the catalog when nobody defines it any more."""
+    """Return the settings from the definition, or from the catalog if the table is no longer defined."""
     if definition is not None:
         told = (definition.format, definition.mode.value, definition.freshness.text, definition.workflow_id)
         return _Said(*told, definition.cron, definition.timezone, definition.formatters)

@@ -1,4 +1,4 @@
-"""The ticks of a table with time partitions: which partitions they make, and which of these are missing."""
+"""Ticks of a table with time partitions: their partitions, and which of these are missing."""
 
 from __future__ import annotations
 
@@ -9,41 +9,39 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain, combinations, takewhile
 from zoneinfo import ZoneInfo
 
+from airflow_dynamic_tables.core.cron import ticks
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.schedule.cron import ticks
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.schedule.wall_clock import on_the_wall
-from airflow_dynamic_tables.core.tables.dates import partitions_within, scheduled_partitions, start_of
-from airflow_dynamic_tables.core.tables.partition_values import normalised
-from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.partition_dates import normalised, partitions_within, scheduled_partitions, start_of
+from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, PartitionSet
+from airflow_dynamic_tables.core.schedule import Freshness, on_the_wall
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.registered import RegisteredTable
 from airflow_dynamic_tables.services.workspace import Workspace
 
 MOST_PARTITIONS = 1_000
-"""Partitions that one commit of a catch-up replaces, unless a single tick has more. The next commit goes on from there."""
+"""Limit of partitions of one commit of a catch-up, unless a single tick has more. The next commit continues from there."""
 
 _LATEST = 50
-"""Refreshes of the history that are looked at for partitions that were made out of turn."""
+"""Limit of refreshes read from the history for partitions refreshed out of order."""
 
 _ALL = 100_000
-"""Refreshes that are looked at once, for the holes of earlier releases."""
+"""Limit of refreshes read once for partitions left out by earlier releases."""
 
 _INSTANT = timedelta(microseconds=1)
 
 _REPEATED = timedelta(hours=1)
-"""How far autumn sets the clock back, at most."""
+"""The longest backward clock change at the end of daylight saving time."""
 
 Made = Mapping[frozenset[tuple[str, str | None]], datetime]
-"""Which partitions refreshes have made, by the items of their specs, and the last tick that each counts for."""
+"""Refreshed partitions, by the items of their specs, with the last tick that each counts for."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeTable:
-    """When a table is refreshed, and how its partitions are named by time.
+    """The schedule of a table and the naming of its time partitions.
 
-    :param cron: ``None`` for a table that updates of assets or a loop refresh.
+    :param cron: ``None`` for a table that is refreshed by asset updates or a loop.
     :param formatters: partition column to Java date pattern; at least one.
     """
 
@@ -53,11 +51,11 @@ class TimeTable:
     formatters: Mapping[str, str]
 
     def steps(self, after: datetime, until: datetime) -> Iterator[tuple[datetime, PartitionSet]]:
-        """The ticks after one time up to another, oldest first, each with its partitions.
+        """Yield the ticks in ``(after, until]``, oldest first, each with its partitions.
 
         Without a schedule each partition is a step, and the last one ends at ``until``.
 
-        :param after: timezone-aware, as ``until``.
+        :param after: timezone-aware, like ``until``.
         """
         if self.cron is None:
             yield from self._stretch(after, until)
@@ -66,13 +64,13 @@ class TimeTable:
             yield tick, scheduled_partitions(tick, self.freshness, self.formatters, self.timezone)
 
     def _stretch(self, after: datetime, until: datetime) -> Iterator[tuple[datetime, PartitionSet]]:
-        """The partitions that have rows of a stretch of time, without one that is not over then, unless there is no other.
+        """Yield the partitions with rows of a time range; one that has not ended is omitted unless it is the only one.
 
-        Each is over at the earliest moment at which a clock on the wall shows its end.
+        A partition ends at the first moment at which local time reaches its end.
         """
         zone = ZoneInfo(self.timezone)
         first, last = (on_the_wall(time.astimezone(zone)) for time in (after, until))
-        # Where autumn sets the clock back in between, the clock shows earlier and later times than at both ends.
+        # If a backward clock change lies in between, local times may be outside the range of those at both ends.
         first = min(first, last - (until - after))
         if until.astimezone(zone).fold:
             last += _REPEATED
@@ -83,15 +81,15 @@ class TimeTable:
             yield until if number == len(over) else min(max(ends, after), until), PartitionSet.of([partition.spec])
 
     def oldest(self, partitions: Iterable[Mapping[str, str | None]]) -> datetime | None:
-        """The time with which the oldest of some partitions begins; ``None`` when none of them is a time."""
+        """Return the start of the oldest of some partitions; ``None`` if none of them is a time."""
         starts: list[datetime] = []
         for spec in partitions:
-            with suppress(ValueError):  # null, or a spelling of an earlier definition
+            with suppress(ValueError):  # null, or a format of an earlier definition
                 starts.append(start_of(spec, self.formatters))
         return min(starts).replace(tzinfo=ZoneInfo(self.timezone)) if starts else None
 
     def batch(self, after: datetime, until: datetime, most: int) -> tuple[datetime, PartitionSet]:
-        """The partitions of the first ticks after a time, and the last of these ticks: all up to ``until``, or about ``most``."""
+        """Return the last of the first ticks after a time and their partitions: up to ``until``, or about ``most`` partitions."""
         reached = after
         taken: dict[frozenset[tuple[str, str | None]], Mapping[str, str | None]] = {}
         for tick, partitions in self.steps(after, until):
@@ -104,9 +102,9 @@ class TimeTable:
 
 
 def missing_partitions(times: TimeTable, columns: Sequence[Column], made: Made, fresh: datetime, until: datetime) -> PartitionSet:
-    """The partitions of the ticks of a table after one time up to another that no refresh has made, or the first of them.
+    """Return the partitions of ticks in ``(fresh, until]`` that no refresh has made, limited to one commit.
 
-    :param fresh: the end of its unbroken ticks.
+    :param fresh: the end of the unbroken ticks.
     """
     missing = NO_PARTITIONS
     for tick, planned in times.steps(fresh, until):
@@ -117,13 +115,13 @@ def missing_partitions(times: TimeTable, columns: Sequence[Column], made: Made, 
 
 
 def earlier_holes(workspace: Workspace, registered: RegisteredTable, times: TimeTable, fresh: datetime) -> PartitionSet:
-    """The partitions that a table lacks although an earlier release called it fresh, or the first of them.
+    """Return the partitions missing in a table that an earlier release considered fresh, limited to one commit.
 
-    They are those of the ticks since its oldest partition that no refresh has made in time. Where no refresh of a partition is
-    remembered, the partitions that the table has tell.
+    These are partitions of ticks since the oldest partition that no refresh has made in time. If the history has no refresh of a
+    partition, it is missing if the table does not contain it.
 
-    :param fresh: up to when that release called it fresh.
-    :raises DynamicTableError: when the catalog does not list the partitions.
+    :param fresh: the time up to which the earlier release considered the table fresh.
+    :raises DynamicTableError: if the catalog does not list the partitions.
     """
     identifier = registered.identifier
     specs = workspace.catalog(identifier.catalog).list_partitions(identifier.path)
@@ -144,12 +142,12 @@ def earlier_holes(workspace: Workspace, registered: RegisteredTable, times: Time
 
 
 def times_made(refreshes: Iterable[Refresh]) -> Iterator[tuple[datetime, PartitionSet]]:
-    """The last tick for which each refresh counts, and its partitions."""
+    """Return the last tick for which each refresh counts, and its partitions."""
     return ((refresh.made_for, refresh.partitions) for refresh in refreshes)
 
 
 def made_by(refreshes: Iterable[tuple[datetime, PartitionSet]]) -> Made:
-    """The partitions that refreshes made, each of them by the last tick that it counts for and by its partitions."""
+    """Return the partitions that refreshes have made, with the last tick that each counts for."""
     made: dict[frozenset[tuple[str, str | None]], datetime] = {}
     for time, partitions in refreshes:
         for spec in partitions:
@@ -159,34 +157,34 @@ def made_by(refreshes: Iterable[tuple[datetime, PartitionSet]]) -> Made:
 
 
 def lacking(planned: PartitionSet, tick: datetime, made: Made) -> PartitionSet:
-    """The partitions of a tick that no refresh has made. One before the tick has not: their time was not over."""
+    """Return the partitions of a tick that no refresh has made at or after it; before it, their time was not over."""
     return PartitionSet.of(spec for spec in planned if (last := _last_made(spec, made)) is None or last < tick)
 
 
 def _last_made(spec: Mapping[str, str | None], made: Made) -> datetime | None:
-    """The last tick for which a partition was made, alone or with others by a spec that leaves out keys."""
+    """Return the last tick for which a partition was made, alone or by a spec that omits keys and covers it."""
     covering = chain.from_iterable(combinations(spec.items(), size) for size in range(len(spec) + 1))
     return max((made[key] for key in map(frozenset, covering) if key in made), default=None)
 
 
 def history(workspace: Workspace, identifier: TableIdentifier, current: int | None, most: int = _LATEST) -> list[Refresh]:
-    """The refreshes whose partitions the table has, newest version first: those since it was rolled back, or undone.
+    """Return the refreshes whose partitions the table has, newest version first: those since a rollback or an undone version.
 
-    :param current: the number of its current version.
+    :param current: the number of the current version.
     """
     return standing(workspace.ledger.list_refreshes(identifier, most), current)
 
 
 def made_before(workspace: Workspace, identifier: TableIdentifier, current: int | None) -> Made:
-    """As :func:`history`, for :func:`lacking`."""
+    """Return the partitions made by :func:`history`, for :func:`lacking`."""
     return made_by(times_made(history(workspace, identifier, current)))
 
 
 def standing(refreshes: Iterable[Refresh], current: int | None) -> list[Refresh]:
-    """Those of some refreshes whose rows their table may have, newest version first: up to a rollback, or an undone version.
+    """Return the refreshes whose rows the table may have, newest version first, up to a rollback or an undone version.
 
-    An undone version does not end the list when it is later than the current one, or when its number came again: then it was
-    taken back, or it is of a table that was dropped, or of the time before a dump was restored.
+    An undone version does not end the list if its number is greater than the current one or was reused. Then another engine has
+    removed it from the table, or it belongs to a dropped table, or it precedes a restored dump.
 
     :param current: the number of the current version of the table.
     """

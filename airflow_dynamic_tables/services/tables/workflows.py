@@ -1,6 +1,6 @@
-"""The workflow of a table at its scheduler: made, suspended, resumed and deleted with the table.
+"""The workflow of a table at its scheduler: created, suspended, resumed and deleted with the table.
 
-Airflow's DAGs come and go with the definitions, so that there only pausing is to be done.
+Airflow's DAGs exist as long as the definitions, so they are only paused and unpaused.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, JobState
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.definitions.cache import restored
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.definitions.normalised import restored
 from airflow_dynamic_tables.exceptions import ConfigurationError, SchedulerError
 from airflow_dynamic_tables.schedulers.base import Handler, Outcome, Workflow, WorkflowScheduler
 from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER
@@ -23,36 +23,36 @@ log = logging.getLogger(__name__)
 
 
 def suspend_workflow(workspace: Workspace, identifier: TableIdentifier) -> str:
-    """Have the scheduler begin no refresh of a suspended table any more, as far as it can be reached.
+    """Suspend the scheduler's workflow of a suspended table, if the scheduler is available.
 
-    :return: what became of the workflow, as a sentence.
+    :return: the result as a sentence.
     """
     entry = workspace.dynamic_table(identifier)
     return _asked(workspace, entry, "suspended", lambda scheduler, handler: scheduler.suspend(handler))
 
 
 def resume_workflow(workspace: Workspace, identifier: TableIdentifier) -> str:
-    """Have the scheduler begin refreshes of a table again, as far as it can be reached.
+    """Resume the scheduler's workflow of a table, if the scheduler is available.
 
-    :return: what became of the workflow, as a sentence.
+    :return: the result as a sentence.
     """
     entry = workspace.dynamic_table(identifier)
     definition = entry.definition
     if scheduler_of(entry) == DEFAULT_SCHEDULER or definition is None:
         return _asked(workspace, entry, "resumed", lambda scheduler, handler: scheduler.resume(handler))
-    # Its definition may have changed meanwhile, and somebody may have taken the workflow away.
+    # The definition may have changed meanwhile, and the workflow may have been deleted.
     return _asked(workspace, entry, "resumed", lambda scheduler, _: _made(workspace, restored(definition), scheduler))
 
 
 def schedule_workflow(workspace: Workspace, table: DynamicTable) -> str:
-    """Have a registered table refreshed by its scheduler from now on, as its definition says. Idempotent.
+    """Create or update the workflow of a registered table at its scheduler; idempotent.
 
-    The workflow that another scheduler has of it, or this one by an earlier name, is deleted. A suspended table gets none until
-    it is resumed.
+    A workflow of the table at another scheduler, or with a former name, is deleted. A suspended table gets none until it is
+    resumed.
 
-    :return: what became of the workflow, as a sentence; empty when nothing was to be done.
-    :raises SchedulerError: when a scheduler cannot be reached, or says no.
-    :raises ConfigurationError: when there is no such scheduler, or it does not let us in.
+    :return: the result as a sentence; empty if nothing was to be done.
+    :raises SchedulerError: if a scheduler is unavailable or refuses.
+    :raises ConfigurationError: if the scheduler does not exist or denies access.
     """
     entry = workspace.dynamic_table(table.identifier)
     wanted = job_detail(table)
@@ -66,11 +66,11 @@ def schedule_workflow(workspace: Workspace, table: DynamicTable) -> str:
 
 
 def delete_workflow(workspace: Workspace, entry: CatalogDynamicTable) -> str:
-    """Take away the workflow of a table that is to be dropped.
+    """Delete the workflow of a table that is about to be dropped.
 
-    :return: what became of the workflow, as a sentence; empty when nothing was to be done.
-    :raises SchedulerError: when the scheduler cannot be reached, or says no.
-    :raises ConfigurationError: when there is no such scheduler, or it does not let us in.
+    :return: the result as a sentence; empty if nothing was to be done.
+    :raises SchedulerError: if the scheduler is unavailable or refuses.
+    :raises ConfigurationError: if the scheduler does not exist or denies access.
     """
     if scheduler_of(entry) == DEFAULT_SCHEDULER:
         return ""
@@ -79,7 +79,7 @@ def delete_workflow(workspace: Workspace, entry: CatalogDynamicTable) -> str:
 
 
 def paused_workflows(workspace: Workspace, workflow_ids: Collection[str]) -> Mapping[str, bool]:
-    """Whether each of these DAGs is paused; without those that Airflow does not have, and empty where it cannot be asked."""
+    """Return whether each DAG is paused. DAGs unknown to Airflow are omitted; empty if Airflow is unavailable."""
     try:
         with workspace.scheduler(DEFAULT_SCHEDULER) as scheduler:
             return scheduler.paused(workflow_ids) if workflow_ids else {}
@@ -89,10 +89,10 @@ def paused_workflows(workspace: Workspace, workflow_ids: Collection[str]) -> Map
 
 
 def keep_unpaused(workspace: Workspace, former: Handler, table: DynamicTable) -> str:
-    """Let Airflow go on with a table that got another name, and so another DAG, which may have come up paused.
+    """Unpause the new DAG of a renamed table, if its former DAG was not paused.
 
-    :param former: what refreshed it by its former name.
-    :return: what became of the DAG, as a sentence; empty when nothing was to be done.
+    :param former: the reference to the workflow under the former name.
+    :return: the result as a sentence; empty if nothing was to be done.
     """
     before, now = former.get("workflowId", ""), table.workflow_id
     schedulers = {table.scheduler or DEFAULT_SCHEDULER, former.get("schedulerType") or DEFAULT_SCHEDULER}
@@ -121,7 +121,7 @@ def _asked(
 
 
 def _made(workspace: Workspace, table: DynamicTable, scheduler: WorkflowScheduler) -> Outcome:
-    """Make the workflow of a table, and keep with the table how to find it again."""
+    """Create the workflow of a table, and record its reference in the catalog."""
     if table.cron is None:
         raise ConfigurationError(f"{table.identifier} has no schedule, so {table.scheduler} cannot have it refreshed.")
     workflow = Workflow(table.identifier, table.workflow_id, table.cron, table.timezone)
@@ -141,5 +141,5 @@ def _keep(workspace: Workspace, identifier: TableIdentifier, detail: Mapping[str
 
 
 def _handler(entry: CatalogDynamicTable) -> Handler:
-    """What the scheduler knows of the workflow; that the table is suspended is not its affair."""
+    """Return the scheduler's reference to the workflow, without the suspended state, which does not concern the scheduler."""
     return entry.refresh_handler.in_state(JobState.RUNNING).job_detail

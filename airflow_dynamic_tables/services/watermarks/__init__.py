@@ -1,1 +1,1 @@
-"""Sources with a watermark: which of their partitions are there and whole, and what of them a refresh reads."""
+"""Sources with a watermark: their partitions, which are complete, and which a refresh reads."""

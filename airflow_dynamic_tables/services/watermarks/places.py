@@ -1,4 +1,4 @@
-"""Where the partitions of a source lie, and what is in their folders: data, markers, times of the last changes."""
+"""Folders of the partitions of a source, with their files, markers and modification times."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from datetime import datetime
 from airflow_dynamic_tables.catalog.values import CatalogView
 from airflow_dynamic_tables.clients.files import Entry, exists, list_entries, plain_path
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import NULL_PARTITION, PartitionSpec, describe
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.tables.data_files import is_hidden, partition_name, partition_of
-from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, PartitionSpec, describe
+from airflow_dynamic_tables.core.schema import is_hidden, partition_name, partition_of
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFolder:
-    """The folder of a partition of a source as it was before anybody listed the files that are read.
+    """The folder of a source partition, listed before the files to read are listed.
 
     ``values`` are those of the partition keys, in their order; ``location`` is the URI of the folder. ``files`` are the paths of
-    all that lies in it, data or not. ``changed_at`` is when something in it changed last, ``created_at`` when the oldest of it
-    did, both by the clock of the store; ``None`` when that does not say.
+    all files in it. ``changed_at`` and ``created_at`` are the newest and oldest modification times in it, by the clock of the
+    store; ``None`` if unavailable.
     """
 
     values: Mapping[str, str]
@@ -33,8 +33,8 @@ class PartitionFolder:
     is_link: bool = False
 
     def has(self, name: str) -> bool:
-        """Whether a file of that name lies directly in it."""
-        if self.is_link:  # nobody listed what is behind it
+        """Return whether the folder directly contains a file with that name."""
+        if self.is_link:  # the target of a link is not listed
             return exists(f"{self.location}/{name}")
         return f"{plain_path(self.location)}/{name}" in self.files
 
@@ -42,10 +42,10 @@ class PartitionFolder:
 def folders_of(
     workspace: Workspace, source: Source, keys: Sequence[str], wanted: Iterable[str] | None
 ) -> dict[str, PartitionFolder]:
-    """The folders of the partitions of a source, by the text of the partition; also of those without data.
+    """Return the folders of the partitions of a source, by partition text; including those without data.
 
-    :param wanted: of a source whose metastore lists them, those that are to be looked into; ``None``: all.
-    :raises CatalogUnavailableError: when one cannot be listed.
+    :param wanted: for a source with a metastore, the partitions whose folders to list; ``None``: all.
+    :raises CatalogUnavailableError: if a folder cannot be listed.
     """
     if source.path is not None:
         return _below(source.path, keys)
@@ -59,7 +59,7 @@ def folders_of(
 
 
 def partition_folders(workspace: Workspace, table: TableIdentifier, spec: PartitionSpec) -> list[str]:
-    """URIs of the folders of the partitions of a table that agree with ``spec``, as its catalog has them."""
+    """Return the URIs of the folders of the table partitions that match ``spec``, as recorded in the catalog."""
     return [location for _, location in _of_catalog(workspace, table, spec)]
 
 
@@ -73,7 +73,7 @@ def _of_catalog(workspace: Workspace, identifier: TableIdentifier, spec: Partiti
 
 
 def partition_names(binding: SourceBinding) -> dict[str, str]:
-    """Each file of a source, with the text of the partition that it is of."""
+    """Return the partition text of each file of a source."""
     names: dict[str, str] = {}
     for part in binding.parts:
         for file in part.files:
@@ -93,7 +93,7 @@ def _name_of(file: str, base: str | None, keys: Sequence[str], values: Mapping[s
 
 
 def _below(root: str, keys: Sequence[str]) -> dict[str, PartitionFolder]:
-    """The folders whose names tell values of all keys, in whatever order the folders have those."""
+    """Return the folders whose names contain values of all keys, in any order."""
     top = plain_path(root)
     inside: dict[str, list[Entry]] = {}
     for entry in list_entries(root):

@@ -9,7 +9,7 @@ import httpx
 from airflow_dynamic_tables.api.access import Right
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.services.changing.registration import ensure
+from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.project import open_project
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run

@@ -9,10 +9,10 @@ import httpx
 
 from airflow_dynamic_tables.api.access import Right
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import RefreshAction
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
-from airflow_dynamic_tables.services.changing.registration import ensure
+from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.project import open_project
 from tests.support.gateway import Served
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_dynamic_tables.api.standalone.hosts import KnownHosts
-from airflow_dynamic_tables.api.standalone.token import VARIABLE, read_token
+from airflow_dynamic_tables.api.standalone.server import VARIABLE, KnownHosts, read_token
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
 TOKEN = "a-token-that-nobody-guesses"

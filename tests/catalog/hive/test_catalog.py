@@ -29,8 +29,8 @@ from airflow_dynamic_tables.catalog.values import (
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import SNAPSHOT
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schedule import RefreshMode
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import (
     CatalogError,
     CatalogUnavailableError,

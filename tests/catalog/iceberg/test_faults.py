@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.exceptions import OAuthError, UnauthorizedError
 
 from airflow_dynamic_tables.catalog.iceberg.catalog import IcebergCatalog
-from airflow_dynamic_tables.clients.iceberg.kinds import rest
+from airflow_dynamic_tables.clients.iceberg import rest
 from airflow_dynamic_tables.clients.iceberg.servers import Server
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,

@@ -11,7 +11,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableA
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType
 
-from airflow_dynamic_tables.clients.iceberg.kinds.glue import RENAMED_TO, RenamingGlue
+from airflow_dynamic_tables.clients.iceberg.glue import RENAMED_TO, RenamingGlue
 from tests.support.benches.iceberg import glue_properties
 from tests.support.object_store import running_object_store
 

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_dynamic_tables.catalog.iceberg.catalog import IcebergCatalog
 from airflow_dynamic_tables.clients.iceberg.servers import Server
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import CommitRejectedError
 from tests.support.benches.catalogs import empty_hive_catalog, new_name
 from tests.support.benches.registering import register_in

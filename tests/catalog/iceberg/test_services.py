@@ -13,8 +13,8 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import JobFailedError, TableAlreadyExistsError, UnsupportedError
-from airflow_dynamic_tables.services.creating.running import create_table_as
-from airflow_dynamic_tables.services.creating.wanted import Created, Outcome, Purpose, QueryPlace, WantedTable
+from airflow_dynamic_tables.services.ctas.running import create_table_as
+from airflow_dynamic_tables.services.ctas.wanted import Created, Outcome, Purpose, QueryPlace, WantedTable
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace

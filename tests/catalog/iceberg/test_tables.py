@@ -19,8 +19,8 @@ from airflow_dynamic_tables.catalog.iceberg.catalog import IcebergCatalog
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogDynamicTable, CatalogTable, CatalogView
 from airflow_dynamic_tables.clients.iceberg.servers import Server
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.retention import Retention
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.versions import Retention
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from tests.contracts.catalogs.samples import DYNAMIC, TABLE, VIEW
 from tests.support.benches.staging import REVENUE, Bench

@@ -38,9 +38,9 @@ from airflow_dynamic_tables.catalog.values import (
 )
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.partitions import NULL_PARTITION
+from airflow_dynamic_tables.core.schedule import RefreshMode
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import (
     CatalogError,
     CatalogUnavailableError,

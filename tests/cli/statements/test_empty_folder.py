@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.cli.statements.shell import GRAMMAR
+from airflow_dynamic_tables.cli.shell import GRAMMAR
 from tests.cli.conftest import Run
 from tests.cli.statements.conftest import CTRL_D, ENTER, Typed
 

@@ -15,8 +15,8 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from airflow_dynamic_tables.cli.statements import shell
-from airflow_dynamic_tables.cli.statements.shell import NameCompleter
+from airflow_dynamic_tables.cli import shell
+from airflow_dynamic_tables.cli.shell import NameCompleter
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from tests.cli.statements.conftest import CTRL_C, CTRL_D, ENTER, Typed
 
@@ -26,7 +26,7 @@ CREATE = f"CREATE DYNAMIC TABLE lake.sales.t{ENTER}FRESHNESS = '1 day'{ENTER}AS 
 def test_a_statement_goes_over_several_lines_until_its_semicolon(typed: Typed) -> None:
     ran = typed(f"{CREATE}USE lake.sales; SHOW DYNAMIC TABLES LIKE 't';{ENTER}{CTRL_D}")
     assert (ran.code, "created" in ran.out) == (0, True)
-    assert re.search(r"^ *t +FULL +1 day +waits for its", ran.out, re.MULTILINE)
+    assert re.search(r"^ *t +FULL +1 day +INITIALIZING", ran.out, re.MULTILINE)
 
 
 def test_an_error_ends_a_text_and_not_the_shell(typed: Typed) -> None:

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_dynamic_tables.clients.delta.log import DeltaLog
 from airflow_dynamic_tables.clients.delta.snapshots import Protocol, open_snapshot
 from airflow_dynamic_tables.clients.files import exists
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, VersionNotFoundError
 
 DAYS = ["1", "a b/=%", None, "Grüße"]

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.types import FixedType, IcebergType, StructType, TimestampNanoType, TimeType, UUIDType
 
-from airflow_dynamic_tables.clients.iceberg.types import columns_of, schema_of, to_iceberg, to_spark
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.core.tables.types import Primitive
+from airflow_dynamic_tables.clients.iceberg.schemas import columns_of, schema_of, to_iceberg, to_spark
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.types import Primitive
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from tests.support.column_types import column_types
 

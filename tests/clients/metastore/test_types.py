@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from airflow_dynamic_tables.clients.metastore.types import hive_type, same_type, schema_from_json, schema_to_json, spark_type
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.clients.metastore.tables import hive_type, same_type, schema_from_json, schema_to_json, spark_type
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import UnsupportedError
 
 COLUMNS = (

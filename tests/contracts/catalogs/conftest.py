@@ -19,7 +19,7 @@ from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
 from tests.contracts.catalogs.samples import KINDS, NAMES, TABLE, Contract, Filled, Limits
 from tests.support.benches.catalogs import empty_hive_catalog, new_name
 from tests.support.benches.iceberg import ICEBERG, iceberg_server

@@ -16,8 +16,8 @@ from airflow_dynamic_tables.catalog.values import (
 )
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schedule import RefreshMode
+from airflow_dynamic_tables.core.schema import Column
 
 PATH = ObjectPath("sales", "daily_revenue")
 TABLE = CatalogTable(

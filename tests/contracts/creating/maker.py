@@ -9,10 +9,10 @@ from pathlib import Path
 from airflow_dynamic_tables.catalog.values import CatalogTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.definitions.model import Definitions
-from airflow_dynamic_tables.services.creating.running import Submit, create_table_as
-from airflow_dynamic_tables.services.creating.wanted import Created, Purpose, QueryPlace, WantedTable
+from airflow_dynamic_tables.services.ctas.running import Submit, create_table_as
+from airflow_dynamic_tables.services.ctas.wanted import Created, Purpose, QueryPlace, WantedTable
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.clock import Clock

@@ -21,12 +21,12 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
 )
 from airflow_dynamic_tables.ledger.base import StageState
-from airflow_dynamic_tables.services.changing.dropping import drop
-from airflow_dynamic_tables.services.creating.wanted import Outcome, Purpose
+from airflow_dynamic_tables.services.ctas.wanted import Outcome, Purpose
+from airflow_dynamic_tables.services.lifecycle.dropping import drop
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
-from airflow_dynamic_tables.services.stages import drafts, settling
-from airflow_dynamic_tables.services.stages.leases import LEASE
-from airflow_dynamic_tables.services.stages.settling import abort, reconcile, settle
+from airflow_dynamic_tables.services.writes import drafts, settling
+from airflow_dynamic_tables.services.writes.leases import LEASE
+from airflow_dynamic_tables.services.writes.settling import abort, reconcile, settle
 from tests.contracts.creating.maker import Maker
 from tests.support.pyarrow_job import write_days
 

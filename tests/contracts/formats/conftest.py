@@ -14,8 +14,8 @@ from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.stores import FolderStore
+from airflow_dynamic_tables.core.formats import FORMATS, TableFormat
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.formats import FORMATS, TableFormat
 from airflow_dynamic_tables.formats.registry import TABLES, Module
 from tests.support.benches.catalogs import sql_catalog_in
 from tests.support.benches.delta import DELTA, LACKS, delta_bench

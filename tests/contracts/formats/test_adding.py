@@ -10,9 +10,9 @@ import pytest
 from pyiceberg.table import Table
 
 from airflow_dynamic_tables.clients.stores import IcebergStore
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.versions import StreamPosition, Version
 from airflow_dynamic_tables.exceptions import CommitRejectedError, SchemaEvolutionError, StageRejectedError, UnsupportedError
 from tests.support.benches.staging import COLUMNS, Bench
 

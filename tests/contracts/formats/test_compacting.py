@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError, StageRejectedError, UnsupportedError
 from airflow_dynamic_tables.formats.small_files import Compacted, Limits
 from tests.support.benches.staging import NOON, Bench

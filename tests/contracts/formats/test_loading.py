@@ -10,8 +10,8 @@ import pytest
 
 from airflow_dynamic_tables.clients.stores import EntryStore, IcebergStore, MetastoreStore, PostgresStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.formats.base import LoadedTable
 from tests.support.benches.staging import COLUMNS, Bench

@@ -8,11 +8,11 @@ from uuid import uuid4
 import pytest
 
 from airflow_dynamic_tables.clients.stores import IcebergStore, MetastoreStore
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column, Rebuild
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.schema import Column, Rebuild
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import CommitRejectedError, SchemaEvolutionError, StageRejectedError, UnsupportedError
-from airflow_dynamic_tables.formats.contents import TableContent
+from airflow_dynamic_tables.formats.base import TableContent
 from tests.support.benches.staging import COLUMNS, Bench
 
 DS, N = COLUMNS

@@ -14,9 +14,9 @@ import pytest
 from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
 from airflow_dynamic_tables.clients.stores import PostgresStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.core.tables.versions import Base
+from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.versions import Base
 from airflow_dynamic_tables.exceptions import (
     CommitRejectedError,
     SchemaEvolutionError,
@@ -24,7 +24,7 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.formats.contents import RowCounts
+from airflow_dynamic_tables.formats.base import RowCounts
 from tests.support.benches.staging import COLUMNS, NOON, Bench
 
 

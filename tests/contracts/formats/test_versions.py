@@ -13,10 +13,9 @@ from uuid import uuid4
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.tables.retention import Retention
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.core.tables.versions import Base, Version
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.versions import Base, Retention, Version
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError, VersionNotFoundError
 from tests.support.benches.delta import DELTA
 from tests.support.benches.staging import COLUMNS, NOON, Bench

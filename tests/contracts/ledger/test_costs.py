@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import event
 
 from airflow_dynamic_tables.clients.database.engine import Database
-from airflow_dynamic_tables.core.refresh.actions import RefreshAction
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.ledger.base import StageState
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from tests.contracts.ledger.test_ledger import NOON, REFRESH, STAGE, TABLE

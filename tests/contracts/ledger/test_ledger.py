@@ -20,15 +20,15 @@ from airflow_dynamic_tables.clients.database import migrations
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import installation, metadata
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
-from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import HOLDING, UNFINISHED, Refresh, RefreshState, ReportState, Stage, StageState
+from airflow_dynamic_tables.ledger.details import PublishedPartition
 from airflow_dynamic_tables.ledger.jobs import Job, JobRefresh, RefreshWish, WorkState
 from airflow_dynamic_tables.ledger.latest import Held, Latest
-from airflow_dynamic_tables.ledger.partition_commits import PublishedPartition
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from tests.support.processes import at_once
 

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_dynamic_tables.core.refresh.steps import Step
 from airflow_dynamic_tables.exceptions import CommitUnknownError, DynamicTableError, TableNotFoundError
-from airflow_dynamic_tables.services.changing.dropping import drop
+from airflow_dynamic_tables.services.lifecycle.dropping import drop
 from tests.contracts.refreshing.place import MARCH, Place
 
 

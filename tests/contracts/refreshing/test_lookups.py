@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_dynamic_tables.core.refresh.actions import ReasonCode
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.services.refresh.requests import Skipped
 from airflow_dynamic_tables.services.refresh.running import run

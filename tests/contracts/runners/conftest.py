@@ -11,16 +11,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.clients.files import write_text
-from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, QueryTestPlans
+from airflow_dynamic_tables.core.query_test_plans import QueryTestOutcomes, QueryTestPlans
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import JobFailedError
 from airflow_dynamic_tables.jobs import main
 from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
-from airflow_dynamic_tables.jobs.query_tests.running import run_query_tests
+from airflow_dynamic_tables.jobs.query_tests import run_query_tests
 from airflow_dynamic_tables.runners.base import NO_VARIABLES, Runner
-from airflow_dynamic_tables.runners.environment import variables_set
 from airflow_dynamic_tables.runners.registry import runner_for
+from airflow_dynamic_tables.runners.spark_home import variables_set
 from airflow_dynamic_tables.runners.spark_submit import job_failure
 from tests.support.busy_folders import contents_below
 from tests.support.connect_server import ConnectServer

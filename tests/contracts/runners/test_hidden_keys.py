@@ -11,10 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-from airflow_dynamic_tables.clients.iceberg.keys import transform_of
-from airflow_dynamic_tables.clients.iceberg.types import to_iceberg
-from airflow_dynamic_tables.core.partitioning import TRANSFORMS, HiddenKey
-from airflow_dynamic_tables.jobs.partitioning.transforms import transformed
+from airflow_dynamic_tables.clients.iceberg.schemas import to_iceberg, transform_of
+from airflow_dynamic_tables.core.partition_transforms import TRANSFORMS, HiddenKey
+from airflow_dynamic_tables.jobs.partitioning import transformed
 from tests.support.connect_server import ConnectServer
 
 pytestmark = pytest.mark.spark

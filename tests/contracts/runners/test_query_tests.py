@@ -10,13 +10,12 @@ import pytest
 
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction, CatalogView
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.query_tests.comparing import Changed
-from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, QueryTestPlans
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.query_test_comparison import Changed
+from airflow_dynamic_tables.core.query_test_plans import QueryTestOutcomes, QueryTestPlans
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.services.project import open_project
-from airflow_dynamic_tables.services.query_tests.judging import QueryTestResult
-from airflow_dynamic_tables.services.query_tests.loading import load_tests
-from airflow_dynamic_tables.services.query_tests.running import run_tests
+from airflow_dynamic_tables.services.query_test_loading import load_tests
+from airflow_dynamic_tables.services.query_tests import QueryTestResult, run_tests
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.contracts.runners.conftest import Bench

@@ -17,8 +17,8 @@ import pytest
 from airflow_dynamic_tables.clients.files import exists, read_text
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, RefreshResult, SourceBinding
-from airflow_dynamic_tables.core.sinks.sink import Sink
-from airflow_dynamic_tables.core.tables.schema import Column, TableLayout
+from airflow_dynamic_tables.core.schema import Column, TableLayout
+from airflow_dynamic_tables.core.sinks import Sink
 from airflow_dynamic_tables.exceptions import JobFailedError, JobMisfitError
 from tests.contracts.runners.conftest import Bench
 from tests.support.jobs import jar_of_triple
@@ -91,7 +91,7 @@ def test_rows_types_partitions_and_expectations(bench: Bench, plan: Plan, tmp_pa
 @pytest.fixture(scope="module")
 def shop(postgres: PostgresServer) -> dict[str, str]:
     """Options by which Spark reads a table of a PostgreSQL server."""
-    url = postgres.create_database("shop_of_runners")
+    url = postgres.create_database(f"shop_{uuid4().hex[:8]}")
     with psycopg.connect(url) as connection:
         connection.execute("CREATE TABLE orders AS SELECT i AS id, i * 10.5 AS amount FROM generate_series(1, 5) i")
     url = f"jdbc:{url.replace('postgres@', '')}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Ability, Allowed, ability_of
+from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Ability, Allowed, ability_of
 
 
 @pytest.mark.parametrize("text", ["", "{}", " { } ", "transform: true", "{java_calls: true}"])

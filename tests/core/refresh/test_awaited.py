@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.refresh.sources import AwaitedData
+from airflow_dynamic_tables.core.schedule import Freshness
 
 EVENTS = TableIdentifier("lake", "raw", "events")
 

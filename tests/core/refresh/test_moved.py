@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_dynamic_tables.core.refresh.moved import Difference, difference
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.refresh.source_changes import Difference, SourceState, difference
 
 BEFORE = SourceState("v1", "id", "/data", "schema", {"ds=1": "a", "ds=2": "b"})
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_dynamic_tables.core.refresh.actions import RefreshAction
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, ExpectationResult
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan, RefreshResult, SourceBinding, StagedFile
-from airflow_dynamic_tables.core.sinks.sink import Sink
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.sinks import Sink
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 mappings = st.dictionaries(text, text, max_size=3)

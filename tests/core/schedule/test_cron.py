@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pendulum import instance
 
-from airflow_dynamic_tables.core.schedule.cron import (
+from airflow_dynamic_tables.core.cron import (
     allowed_lag,
     check_cron,
     cron_for,
@@ -21,7 +21,7 @@ from airflow_dynamic_tables.core.schedule.cron import (
     quartz_expression,
     ticks,
 )
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule import Freshness
 from tests.support.clock import FIVE_ZONES, ODD_ZONES, YEAR, changes, ticks_of, wall
 
 DERIVED = {

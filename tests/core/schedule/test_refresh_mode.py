@@ -2,9 +2,8 @@
 
 import pytest
 
-from airflow_dynamic_tables.core.schedule.cron import cron_for
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode, decide
+from airflow_dynamic_tables.core.cron import cron_for
+from airflow_dynamic_tables.core.schedule import Freshness, RefreshMode, decide
 
 EXAMPLES = [
     ("30 seconds", "AUTO", "CONTINUOUS", "30 seconds"),

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from airflow_dynamic_tables.core.schedule.wall_clock import elapsed, is_shown, on_the_wall
+from airflow_dynamic_tables.core.schedule import elapsed, is_shown, on_the_wall
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

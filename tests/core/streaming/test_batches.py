@@ -12,11 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_dynamic_tables.core.streaming.batches import SeenPartition, choose, reached_by
-from airflow_dynamic_tables.core.streaming.partition_time import TimeExtractor
-from airflow_dynamic_tables.core.streaming.publishing import partitions_of, read_after, to_publish
-from airflow_dynamic_tables.core.streaming.watermarks import PartitionOrder, PartitionWatermark
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
+from airflow_dynamic_tables.core.partitions import PartitionSet, describe
+from airflow_dynamic_tables.core.streaming.partition_commits import partitions_of, read_after, to_publish
+from airflow_dynamic_tables.core.streaming.source_watermarks import (
+    PartitionOrder,
+    PartitionWatermark,
+    SeenPartition,
+    TimeExtractor,
+    choose,
+    reached_by,
+)
 
 DAY = datetime(2021, 3, 19)
 KEYS = ("pt_day", "pt_hour")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_dynamic_tables.core.streaming.feeds import LoggedFile, entry_name, newest, number_of, read_entry, write_entry
+from airflow_dynamic_tables.core.streaming.stream_plans import LoggedFile, entry_name, newest, number_of, read_entry, write_entry
 
 FILE = LoggedFile("file:/lake/my%20table/feeds/v/7-ab12/rows/part-0.parquet", 12, 7)
 

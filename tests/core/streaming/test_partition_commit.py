@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_dynamic_tables.core.streaming.partition_commit import (
+from airflow_dynamic_tables.core.streaming.partition_commits import (
     CommitPolicy,
     CommitTrigger,
     PartitionCommit,

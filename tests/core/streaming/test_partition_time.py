@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from airflow_dynamic_tables.core.streaming.partition_time import PartitionTimeError, TimeExtractor
+from airflow_dynamic_tables.core.streaming.source_watermarks import PartitionTimeError, TimeExtractor
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from airflow_dynamic_tables.core.streaming.batches import SeenPartition
-from airflow_dynamic_tables.core.streaming.publishing import to_publish
-from airflow_dynamic_tables.core.streaming.watermarks import PartitionWatermark
+from airflow_dynamic_tables.core.streaming.partition_commits import to_publish
+from airflow_dynamic_tables.core.streaming.source_watermarks import PartitionWatermark, SeenPartition
 
 DAYS = {"ds": "yyyy-MM-dd"}
 

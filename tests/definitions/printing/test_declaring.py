@@ -14,13 +14,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.definitions.cache import Cache
+from airflow_dynamic_tables.definitions.cache import Cache, normalised, restored
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.definitions.normalised import normalised, restored
-from airflow_dynamic_tables.definitions.printing.declaring import hidden_settings
-from airflow_dynamic_tables.definitions.printing.statement_text import statement_of
-from airflow_dynamic_tables.definitions.printing.yaml_text import yaml_of
+from airflow_dynamic_tables.definitions.printing import hidden_settings, statement_of, yaml_of
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from tests.definitions.test_normalised import EVERYTHING
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.definitions.statements.editing import altered, renamed, without
+from airflow_dynamic_tables.definitions.statements.documents import altered, renamed, without
 from airflow_dynamic_tables.definitions.statements.parsing import parse_script
 from airflow_dynamic_tables.definitions.statements.values import AlterDynamicTable, CreateDynamicTable
 

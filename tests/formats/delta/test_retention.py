@@ -12,10 +12,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_dynamic_tables.clients.delta.log import DeltaLog
 from airflow_dynamic_tables.clients.delta.snapshots import open_snapshot
-from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
+from airflow_dynamic_tables.core.versions import DEFAULT_RETENTION, Retention
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConfigurationError
 from airflow_dynamic_tables.formats.delta.entries import APPLICATION
-from airflow_dynamic_tables.formats.delta.retention import CHECKPOINT_AFTER
+from airflow_dynamic_tables.formats.delta.history import CHECKPOINT_AFTER
 from tests.support.benches.delta import root
 from tests.support.benches.staging import Bench
 from tests.support.delta_tables import commit_file

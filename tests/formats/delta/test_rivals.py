@@ -20,8 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from airflow_dynamic_tables.clients.delta.snapshots import storage_options
-from airflow_dynamic_tables.core.tables.retention import Retention
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Retention, Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError
 from tests.support.benches.delta import refresh_at, staged_at, table_at
 from tests.support.object_store import BUCKET, running_bucket

@@ -14,9 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.moved import difference
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState, difference
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
@@ -24,8 +23,8 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.formats.news import News
-from airflow_dynamic_tables.formats.registry import bind, count_rows, news
+from airflow_dynamic_tables.formats.incremental_scan import Increment
+from airflow_dynamic_tables.formats.registry import added_since, bind, count_rows
 from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
 from airflow_dynamic_tables.jobs.readers import frame_of
 from tests.support.delta_tables import add, commit_file, make_table, require, rewrite, write_file
@@ -268,8 +267,8 @@ def test_rows_are_counted_by_the_log(tmp_path: Path) -> None:
         count_rows(source(root), (), {"hh": "1"}, 9)
 
 
-def heard(root: Path, since: SourceState | None) -> News:
-    return news(source(root), (), "orders", since)
+def heard(root: Path, since: SourceState | None) -> Increment:
+    return added_since(source(root), (), "orders", since)
 
 
 def files_of(binding: SourceBinding | None) -> int:

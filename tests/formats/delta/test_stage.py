@@ -13,9 +13,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column, Rebuild
+from airflow_dynamic_tables.core.schema import Column, Rebuild
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
     CommitRejectedError,

@@ -16,10 +16,10 @@ import pytest
 from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.partitions import NULL_PARTITION, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RESULT_FILE, RefreshResult, StagedFile
-from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CommitRejectedError,
     CommitUnknownError,
@@ -29,9 +29,8 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
     VersionNotFoundError,
 )
-from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
-from airflow_dynamic_tables.formats.contents import RowCounts
-from airflow_dynamic_tables.formats.folder.table import FolderTable
+from airflow_dynamic_tables.formats.base import CommitRequest, RowCounts, StagedTable
+from airflow_dynamic_tables.formats.folder import FolderTable
 
 SALES = ObjectPath("Säle", "re venue")
 COLUMNS = (Column("ds", "string"), Column("n", "bigint"))

@@ -15,7 +15,7 @@ from hive_metastore.ttypes import Partition
 
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.stores import MetastoreStore
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from tests.support.benches.hive import hive_bench, uri_of
 from tests.support.benches.staging import Bench
 from tests.support.metastore import HiveMetastore

@@ -19,9 +19,9 @@ import pytest
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, StageRejectedError, UnsupportedError
 from airflow_dynamic_tables.formats.registry import bind
 from airflow_dynamic_tables.formats.small_files import Compacted, Limits

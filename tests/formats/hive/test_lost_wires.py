@@ -15,7 +15,7 @@ from thrift.transport.TTransport import TBufferedTransport
 
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.stores import MetastoreStore
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitUnknownError
 from tests.support.benches.hive import hive_bench, uri_of
 from tests.support.benches.staging import Bench

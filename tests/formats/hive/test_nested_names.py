@@ -14,8 +14,8 @@ from pyarrow import orc
 from airflow_dynamic_tables.clients.metastore import tables
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.core.tables.type_parsing import parse_type
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.types import parse_type
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 from airflow_dynamic_tables.formats.base import StagedTable
 from tests.support.benches.hive import hive_bench

@@ -16,7 +16,7 @@ from hive_metastore.ttypes import Table
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError, StageRejectedError
 from airflow_dynamic_tables.formats.base import LakeTable
 from tests.support.benches.hive import hive_bench

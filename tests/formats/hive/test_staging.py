@@ -15,8 +15,8 @@ from hive_metastore.ttypes import FieldSchema, Partition, Table
 
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import descriptor
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import StageRejectedError, UnsupportedError
 from tests.support.benches.hive import hive_bench
 from tests.support.benches.staging import COLUMNS, Bench

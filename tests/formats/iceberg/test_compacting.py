@@ -20,13 +20,13 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import CommitRejectedError, StageRejectedError
 from airflow_dynamic_tables.formats.base import StagedTable
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.iceberg.producing import Changes, InOrder
+from airflow_dynamic_tables.formats.iceberg.files import Changes, InOrder
 from airflow_dynamic_tables.formats.small_files import Compacted, Limits
 from tests.support.benches.staging import NOON, REVENUE, Bench
 

@@ -13,17 +13,17 @@ from pyiceberg.table import Table
 
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import SourcePart
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
     CommitRejectedError,
     StageRejectedError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.formats.iceberg.deletions import positions
-from airflow_dynamic_tables.formats.iceberg.reading import news
+from airflow_dynamic_tables.formats.iceberg import row_deletions as positions
+from airflow_dynamic_tables.formats.iceberg.reading import added_since
 from airflow_dynamic_tables.formats.small_files import Limits
 from tests.support.benches.staging import Bench
 from tests.support.iceberg_tables import deletion_vectors, position_deletes, publish_deletes, upgrade
@@ -177,7 +177,7 @@ def test_nothing_is_compacted_and_no_stream_reads(bench: Bench, catalog: SqlCata
     source = Source(TableIdentifier("lake", "sales", "revenue"), "iceberg")
     assert isinstance(bench.store, IcebergStore)
     with pytest.raises(UnsupportedError, match="a stream reads none but whole files"):
-        news(source, bench.store, "v", None)
+        added_since(source, bench.store, "v", None)
 
 
 @pytest.mark.parametrize("limit", ["MOST_FILES", "MOST_ROWS"])

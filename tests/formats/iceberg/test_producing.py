@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
-from airflow_dynamic_tables.core.tables.retention import Retention
+from airflow_dynamic_tables.core.versions import Retention
 from tests.support.benches.staging import Bench
 
 

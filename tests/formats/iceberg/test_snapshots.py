@@ -13,9 +13,8 @@ import pytest
 from pyiceberg.table import Table
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE
-from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
-from airflow_dynamic_tables.core.tables.versions import Base
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE
+from airflow_dynamic_tables.core.versions import DEFAULT_RETENTION, Base, Retention
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError
 from tests.support.benches.staging import NOON, Bench
 

@@ -21,7 +21,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from airflow_dynamic_tables.clients.stores import IcebergStore
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
     CommitRejectedError,

@@ -12,7 +12,7 @@ import pytest
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, TableNotFoundError
-from airflow_dynamic_tables.formats.plain.counting import count
+from airflow_dynamic_tables.formats.plain import count
 
 ORDERS = TableIdentifier("lake", "raw", "orders")
 PARTITIONS: tuple[dict[str, str], ...] = ({}, {"ds": "1"}, {"land": "d/e"}, {"ds": "1", "land": "fr"}, {"ds": "01"})

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
-from airflow_dynamic_tables.formats.plain.source import bind
+from airflow_dynamic_tables.formats.plain import bind
 
 ORDERS = TableIdentifier("lake", "raw", "orders")
 

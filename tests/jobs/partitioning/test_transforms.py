@@ -20,13 +20,12 @@ from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
-from airflow_dynamic_tables.clients.iceberg.keys import transform_of
-from airflow_dynamic_tables.clients.iceberg.types import to_iceberg
+from airflow_dynamic_tables.clients.iceberg.schemas import to_iceberg, transform_of
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.partitioning import TRANSFORMS, HiddenKey
+from airflow_dynamic_tables.core.partition_transforms import TRANSFORMS, HiddenKey
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.iceberg.table import IcebergTable
-from airflow_dynamic_tables.jobs.partitioning.transforms import transformed
+from airflow_dynamic_tables.jobs.partitioning import transformed
 from tests.jobs.conftest import Plan
 from tests.support.jobs import refresh
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from airflow_dynamic_tables.core.refresh.allowed import Allowed
+from airflow_dynamic_tables.core.refresh.permissions import Allowed
 from airflow_dynamic_tables.jobs.query.checking import check_query
 from airflow_dynamic_tables.jobs.query.explained import ExplainedQueries
 from airflow_dynamic_tables.jobs.query.permissions import check_allowed

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation
+from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding
 from airflow_dynamic_tables.jobs.query.permissions import check_allowed
 from tests.jobs.conftest import Plan

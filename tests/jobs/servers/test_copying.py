@@ -12,11 +12,11 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
-from airflow_dynamic_tables.core.sinks.sink import Sink
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column, TableLayout
+from airflow_dynamic_tables.core.schema import Column, TableLayout
+from airflow_dynamic_tables.core.sinks import Sink
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 from airflow_dynamic_tables.jobs.messages import message
 from tests.support.jobs import refresh

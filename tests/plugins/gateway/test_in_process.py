@@ -12,11 +12,10 @@ from fastapi import FastAPI, HTTPException, Request
 
 from airflow_dynamic_tables.api.access import Caller
 from airflow_dynamic_tables.api.declared import Declared
-from airflow_dynamic_tables.api.desk import Gateway
+from airflow_dynamic_tables.api.desk import Gateway, Workspaces
 from airflow_dynamic_tables.api.gate import Gate
-from airflow_dynamic_tables.api.pool import Workspaces
 from airflow_dynamic_tables.exceptions import ConfigurationError, SchedulerUnavailableError
-from airflow_dynamic_tables.plugins.gateway.in_process import AT_ONCE, airflow_as
+from airflow_dynamic_tables.plugins.gateway.runs import AT_ONCE, airflow_as
 
 THREADS = 40
 """That Starlette runs routes in."""

@@ -26,11 +26,10 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 from airflow_dynamic_tables.clients.processes import Process, started
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, JobFailedError
-from airflow_dynamic_tables.runners.local.command import CONF, pools_file
 from airflow_dynamic_tables.runners.local.folder import Options, Server, ServerFolder
-from airflow_dynamic_tables.runners.local.health import answered_version
 from airflow_dynamic_tables.runners.local.runner import LocalServerRunner
-from airflow_dynamic_tables.runners.local.server import State, running, start, status, stop
+from airflow_dynamic_tables.runners.local.server import State, answered_version, running, start, status, stop
+from airflow_dynamic_tables.runners.local.watching import CONF, pools_file
 from airflow_dynamic_tables.runners.spark_connect import SparkConnectRunner
 from tests.support.postgres import PostgresServer
 from tests.support.processes import command_lines

@@ -19,9 +19,8 @@ from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import JobFailedError
 from airflow_dynamic_tables.runners.local import server as servers
 from airflow_dynamic_tables.runners.local.folder import Options, Server, ServerFolder
-from airflow_dynamic_tables.runners.local.health import answered_version
 from airflow_dynamic_tables.runners.local.relay import relayed
-from airflow_dynamic_tables.runners.local.server import State, start, status, stop
+from airflow_dynamic_tables.runners.local.server import State, answered_version, start, status, stop
 from airflow_dynamic_tables.runners.spark_connect import SparkConnectRunner
 from tests.support.jobs import make_plan
 from tests.support.ports import free_port

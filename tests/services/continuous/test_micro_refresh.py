@@ -11,9 +11,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.schedule.continuous import grid_time
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.schedule import Freshness, grid_time
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConflictError
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work

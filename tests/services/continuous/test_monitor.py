@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.services.continuous.base import Work
-from airflow_dynamic_tables.services.continuous.monitor import Monitor
+from airflow_dynamic_tables.services.continuous.loop import Monitor
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 
 YAML = """

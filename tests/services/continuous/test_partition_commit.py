@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.services.continuous.partition_commit import CompletePartition, PartitionCommits
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.core.tables.versions import StreamPosition
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.versions import StreamPosition
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.services.continuous import tidying
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import JobFailedError, TableNotFoundError
 from airflow_dynamic_tables.services.deployments.applying import Applied, Outcome, apply

@@ -14,9 +14,9 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, SchemaEvolutionError
-from airflow_dynamic_tables.services.changing.registration import ensure
 from airflow_dynamic_tables.services.deployments.diffing import differences, no_longer_declared
 from airflow_dynamic_tables.services.deployments.values import Change, ColumnChange, Cost, Touched
+from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from tests.services.deployments.conftest import QUERY, VISITS, Bench
 
 TOTAL = TableIdentifier("lake", "web", "total")

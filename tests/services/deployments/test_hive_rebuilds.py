@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.services.deployments.applying import Outcome, apply

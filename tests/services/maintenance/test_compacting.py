@@ -18,7 +18,7 @@ from airflow_dynamic_tables.ledger.base import StageState
 from airflow_dynamic_tables.services.maintenance.compacting import compact, count_files
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.stages.marks import MARKS
+from airflow_dynamic_tables.services.writes.owner_markers import MARKS
 from tests.support.benches.versions import NUMBERS, VersionBench
 from tests.support.pyarrow_job import write_scattered
 

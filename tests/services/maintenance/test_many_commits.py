@@ -15,14 +15,13 @@ import pytest
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION
-from airflow_dynamic_tables.core.tables.versions import StreamPosition
+from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.versions import DEFAULT_RETENTION, StreamPosition
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS
 from airflow_dynamic_tables.services.continuous.tidying import LIMITS
-from airflow_dynamic_tables.services.tables.forgetting import ENOUGH
+from airflow_dynamic_tables.services.tables.rollback import ENOUGH
 from tests.support.benches.staging import REVENUE, Bench
 
 CADENCE = timedelta(seconds=10)

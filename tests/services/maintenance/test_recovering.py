@@ -16,8 +16,8 @@ from airflow_dynamic_tables.ledger.sql import SqlLedger
 from airflow_dynamic_tables.services.maintenance import sweeping
 from airflow_dynamic_tables.services.maintenance.recovering import recover
 from airflow_dynamic_tables.services.refresh.running import begin, run
-from airflow_dynamic_tables.services.stages.leases import LEASE
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.writes.leases import LEASE
 from tests.support.benches.versions import NUMBERS, VersionBench
 from tests.support.changed_tables import NamedTable
 from tests.support.clock import Clock

@@ -15,12 +15,11 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import JobFailedError
 from airflow_dynamic_tables.ledger.base import ReportState
-from airflow_dynamic_tables.services.maintenance.reports import REPORT_WINDOW, missing_reports
-from airflow_dynamic_tables.services.maintenance.sweeping import sweep
+from airflow_dynamic_tables.services.maintenance.sweeping import REPORT_WINDOW, missing_reports, sweep
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.stages.leases import LEASE
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.writes.leases import LEASE
 from tests.support.clock import Clock
 from tests.support.pyarrow_job import write_numbers
 
@@ -146,8 +145,8 @@ def test_a_commit_that_the_sweep_completes_is_told_of(
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("airflow_dynamic_tables.services.stages.protocol.trace", die)
-        patch.setattr("airflow_dynamic_tables.services.stages.protocol.give_up", lambda *_, **__: None)
+        patch.setattr("airflow_dynamic_tables.services.writes.protocol.trace", die)
+        patch.setattr("airflow_dynamic_tables.services.writes.protocol.abort_stage", lambda *_, **__: None)
         with pytest.raises(Killed):
             refresh("killed")
     scheduler.over.add("killed")

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction, CatalogView
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
+from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.refresh.planning import Attempt

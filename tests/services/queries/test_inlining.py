@@ -11,7 +11,7 @@ import pytest
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction, CatalogTable, CatalogView
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions, load_task_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
@@ -23,9 +23,9 @@ from airflow_dynamic_tables.exceptions import (
     TableAlreadyExistsError,
     UpstreamError,
 )
-from airflow_dynamic_tables.services.catalogs.views import create_view
-from airflow_dynamic_tables.services.changing.registration import ensure
-from airflow_dynamic_tables.services.queries.views import inline_views
+from airflow_dynamic_tables.services.catalogs import create_view
+from airflow_dynamic_tables.services.lifecycle.registration import ensure
+from airflow_dynamic_tables.services.queries import inline_views
 from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from airflow_dynamic_tables.services.project import open_project
-from airflow_dynamic_tables.services.query_tests.loading import load_tests
+from airflow_dynamic_tables.services.query_test_loading import load_tests
 
 DEFINITIONS = """\
 dynamic_tables:

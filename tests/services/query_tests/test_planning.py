@@ -10,15 +10,14 @@ import pytest
 
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction, CatalogView
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
-from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, QueryTestPlan, QueryTestPlans
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.query_test_plans import QueryTestOutcomes, QueryTestPlan, QueryTestPlans
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.queries.text import analyse
-from airflow_dynamic_tables.definitions.query_tests.reading import load_query_tests
+from airflow_dynamic_tables.definitions.query_test_reading import load_query_tests
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.services.query_tests.planning import plan_test
-from airflow_dynamic_tables.services.query_tests.running import run_tests
+from airflow_dynamic_tables.services.query_tests import plan_test, run_tests
 from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run

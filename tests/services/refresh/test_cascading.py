@@ -14,14 +14,14 @@ import pytest
 from airflow_dynamic_tables.catalog.values import CatalogView
 from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import JobFailedError
-from airflow_dynamic_tables.services.changing.suspending import suspend
+from airflow_dynamic_tables.services.lifecycle.suspending import suspend
 from airflow_dynamic_tables.services.refresh.cascading import CascadeOutcome, CascadeStep, cascade
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run

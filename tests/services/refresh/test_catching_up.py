@@ -16,12 +16,12 @@ from sqlalchemy import update
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import refreshes
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConflictError, UnsupportedError
-from airflow_dynamic_tables.services.changing.suspending import resume, suspend
+from airflow_dynamic_tables.services.lifecycle.suspending import resume, suspend
 from airflow_dynamic_tables.services.refresh import planning
 from airflow_dynamic_tables.services.refresh.catching_up import fresh_then
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped

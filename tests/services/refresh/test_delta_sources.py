@@ -13,16 +13,16 @@ from deltalake import write_deltalake
 
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogTable, CatalogView
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.refresh.actions import ReasonCode
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.services.continuous.streams.sources import look_of
 from airflow_dynamic_tables.services.refresh.binding import bind_sources
+from airflow_dynamic_tables.services.refresh.change_detection import detect_changes
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.refresh.unchanged import what_moved
 from airflow_dynamic_tables.services.registered import look_up
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.clock import Clock
@@ -78,9 +78,9 @@ def test_a_refresh_of_a_delta_table_that_has_not_moved_is_left_out(workspace: Wo
     asked = PartitionSet.of([{"ds": "a"}, {"ds": "b"}])
     clock.time = MARCH + timedelta(days=3)
     request = request_(tmp_path, 3)
-    found = what_moved(workspace, request, look_up(workspace, request.table.identifier), asked)
+    found = detect_changes(workspace, request, look_up(workspace, request.table.identifier), asked)
     assert found.partitions == PartitionSet.of([{"ds": "b"}]), found.why
-    assert not what_moved(workspace, request, look_up(workspace, request.table.identifier), WHOLE_TABLE).holds
+    assert not detect_changes(workspace, request, look_up(workspace, request.table.identifier), WHOLE_TABLE).holds
 
 
 def test_a_delta_table_that_only_a_catalog_names_is_read_where_it_lies(workspace: Workspace, tmp_path: Path) -> None:

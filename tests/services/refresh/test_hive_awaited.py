@@ -6,9 +6,9 @@ from pathlib import Path
 
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogPartition, CatalogTable
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
-from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.services.refresh.readiness import what_is_not_there
+from airflow_dynamic_tables.core.refresh.sources import AwaitedData
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.services.refresh.binding import what_is_not_there
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.support.metastore import HiveMetastore

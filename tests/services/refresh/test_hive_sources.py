@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
 from airflow_dynamic_tables.catalog.values import CatalogPartition, CatalogTable, CatalogView
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver

@@ -16,17 +16,17 @@ from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogPartit
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import ReasonCode
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet, describe
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet, describe
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
+from airflow_dynamic_tables.services.refresh.change_detection import Moved, detect_changes
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.refresh.unchanged import Moved, what_moved
-from airflow_dynamic_tables.services.registered import look_up
+from airflow_dynamic_tables.services.tables.entries import registered_or_new
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.pyarrow_job import write_days, write_numbers
 
@@ -116,7 +116,7 @@ class Bench:
     def look(self, table: TableIdentifier, wanted: PartitionSet = WHOLE_TABLE) -> Moved:
         """What a scheduled refresh would find."""
         request = self.request(table)
-        return what_moved(self.workspace, request, look_up(self.workspace, table), wanted)
+        return detect_changes(self.workspace, request, registered_or_new(self.workspace, request.table), wanted)
 
 
 @pytest.fixture(params=["parquet", "orc"])

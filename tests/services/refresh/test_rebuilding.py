@@ -11,18 +11,18 @@ import pytest
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.tables.schema import Rebuild
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.schema import Rebuild
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConflictError, QuarantinedError, SchemaEvolutionError
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
-from airflow_dynamic_tables.services.stages.quarantine import publish
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.writes.quarantine import publish
 from tests.support.pyarrow_job import write_days
 
 VISITS = TableIdentifier("lake", "web", "visits")

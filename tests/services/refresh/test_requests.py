@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.core.schedule.wall_clock import parse_schedule_time
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
+from airflow_dynamic_tables.core.partitions import PartitionSet, describe
+from airflow_dynamic_tables.core.schedule import parse_schedule_time
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError

@@ -14,11 +14,11 @@ import pytest
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column, TableLayout
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.schema import Column, TableLayout
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import (
     CommitRejectedError,
@@ -39,10 +39,10 @@ from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import begin, commit, run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending, waited_too_long
-from airflow_dynamic_tables.services.stages import protocol, settling
-from airflow_dynamic_tables.services.stages.leases import LEASE
 from airflow_dynamic_tables.services.tables.status import list_tables, sample, show_table
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.writes import protocol, settling
+from airflow_dynamic_tables.services.writes.leases import LEASE
 from tests.support.clock import Clock
 from tests.support.pyarrow_job import write_numbers
 
@@ -271,7 +271,7 @@ def test_a_commit_that_landed_but_was_not_recorded_is_found(
     assert isinstance(begun, Attempt)
     write_numbers(begun.plan)
     with monkeypatch.context() as patch:
-        patch.setattr(protocol, "tell_landed", lambda *_: False)
+        patch.setattr(protocol, "record_commit", lambda *_: False)
         commit(workspace, begun)
     stage = workspace.ledger.get_stage("t1")
     assert stage is not None

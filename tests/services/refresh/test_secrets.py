@@ -22,7 +22,7 @@ from airflow_dynamic_tables.cli.main import main
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Conventions, Definitions
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, JobFailedError

@@ -14,8 +14,8 @@ import pytest
 from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, parse_partitions

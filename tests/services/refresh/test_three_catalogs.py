@@ -11,18 +11,18 @@ import psycopg
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Conventions, Definitions
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from airflow_dynamic_tables.services.names import names_scope
 from airflow_dynamic_tables.services.refresh.binding import job_environment
+from airflow_dynamic_tables.services.refresh.change_detection import detect_changes
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.refresh.unchanged import what_moved
 from airflow_dynamic_tables.services.registered import look_up
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.tables.status import sample
@@ -104,7 +104,7 @@ def test_a_table_of_a_server_has_no_versions_so_what_reads_it_is_never_left_out(
     for number in (1, 2):
         asked = replace(request(definitions, "counted"), token=f"counted-{number}", is_scheduled=True)
         assert isinstance(run(workspace, asked, write_numbers), Version)
-    moved = what_moved(workspace, asked, look_up(workspace, asked.table.identifier), WHOLE_TABLE)
+    moved = detect_changes(workspace, asked, look_up(workspace, asked.table.identifier), WHOLE_TABLE)
     assert moved.partitions.is_whole
     assert moved.why == "shop.shop.`crm.orders` moved: it has no versions"
 

@@ -14,29 +14,29 @@ from uuid import uuid4
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet, describe
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet, describe
-from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
+from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.versions import StreamPosition, Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import JobFailedError
 from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
-from airflow_dynamic_tables.services.changing.suspending import resume, suspend
+from airflow_dynamic_tables.services.lifecycle.suspending import resume, suspend
 from airflow_dynamic_tables.services.maintenance.compacting import compact
 from airflow_dynamic_tables.services.refresh import planning
 from airflow_dynamic_tables.services.refresh.binding import bind_sources
+from airflow_dynamic_tables.services.refresh.change_detection import Moved, detect_changes
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, StreamBatch
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.refresh.unchanged import Moved, what_moved
 from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending
 from airflow_dynamic_tables.services.settings import Settings
-from airflow_dynamic_tables.services.stages import protocol
-from airflow_dynamic_tables.services.stages.leases import open_stage
 from airflow_dynamic_tables.services.tables.entries import registered_or_new
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import list_tables
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from airflow_dynamic_tables.services.writes import protocol
+from airflow_dynamic_tables.services.writes.leases import open_stage
 from tests.support.clock import Clock
 from tests.support.pyarrow_job import write_days, write_numbers, write_scattered
 
@@ -110,7 +110,7 @@ class Bench:
         self.day += 1
         self.clock.time = max(self.clock.time, MARCH + self.day * DAY)
         request = self.request()
-        return what_moved(self.workspace, request, registered_or_new(self.workspace, request.table), WHOLE_TABLE)
+        return detect_changes(self.workspace, request, registered_or_new(self.workspace, request.table), WHOLE_TABLE)
 
     def submit(self, plan: RefreshPlan) -> None:
         self.jobs.append(plan)
@@ -474,7 +474,7 @@ def made_of(bench: Bench, *days: int) -> list[str]:
     wanted = PartitionSet.of([{"ds": f"2024-03-0{day}"} for day in days])
     bench.clock.time += DAY
     request = replace(bench.request(DAYS), schedule_time=bench.clock.time, updated=wanted)
-    moved = what_moved(bench.workspace, request, registered_or_new(bench.workspace, request.table), wanted)
+    moved = detect_changes(bench.workspace, request, registered_or_new(bench.workspace, request.table), wanted)
     if moved.partitions.is_empty:
         return []
     by_hand = replace(request, partitions=moved.partitions, is_scheduled=False)

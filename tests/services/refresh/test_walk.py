@@ -11,7 +11,7 @@ from types import CodeType, FrameType
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.formats.base import LakeTable
@@ -20,8 +20,8 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.registered import RegisteredTable
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.stages.protocol import StagedWrite
 from airflow_dynamic_tables.services.workspace import open_workspace
+from airflow_dynamic_tables.services.writes.protocol import StagedWrite
 from tests.support.pyarrow_job import write_numbers
 
 ROOT = Path(__file__).parents[3]

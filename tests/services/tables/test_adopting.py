@@ -14,12 +14,12 @@ from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.cli.main import main
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedError
-from airflow_dynamic_tables.services.changing.registration import Registration, adopt, ensure
-from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
+from airflow_dynamic_tables.services.lifecycle.registration import Registration, adopt, ensure
+from airflow_dynamic_tables.services.maintenance.recovering import upgrade
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import Settings

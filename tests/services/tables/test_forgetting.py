@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
 from airflow_dynamic_tables.exceptions import ConflictError
 from airflow_dynamic_tables.formats.iceberg.table import IcebergTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
-from airflow_dynamic_tables.services.tables import forgetting
+from airflow_dynamic_tables.services.tables import rollback as forgetting
 from tests.support.benches.versions import NUMBERS, TOTAL, VersionBench
 
 KEPT = 2

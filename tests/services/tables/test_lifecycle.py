@@ -12,13 +12,11 @@ import pytest
 from airflow_dynamic_tables.catalog.states import Asked
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.schedule.refresh_mode import FRESHNESS_THRESHOLD
-from airflow_dynamic_tables.definitions.cache import Cache
+from airflow_dynamic_tables.core.schedule import FRESHNESS_THRESHOLD, Freshness
+from airflow_dynamic_tables.definitions.cache import Cache, restored
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Conventions, DynamicTable
-from airflow_dynamic_tables.definitions.normalised import restored
-from airflow_dynamic_tables.services.changing.registration import Registration, ensure
+from airflow_dynamic_tables.services.lifecycle.registration import Registration, ensure
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.registered import find_entry, why_suspended

@@ -15,10 +15,10 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.services.changing.registration import Registration, ensure
 from airflow_dynamic_tables.services.deployments.applying import Outcome, apply
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Change
+from airflow_dynamic_tables.services.lifecycle.registration import Registration, ensure
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.tables.owners import deployed_by
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace

@@ -89,12 +89,12 @@ from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rol
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.workspace import open_workspace
 import airflow_dynamic_tables.formats.iceberg.stage as iceberg
-from airflow_dynamic_tables.services.stages import protocol
+from airflow_dynamic_tables.services.writes import protocol
 
 def die(*arguments, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[3] == "landed":
-    protocol.tell_landed = die
+    protocol.record_commit = die
 else:
     iceberg.IcebergStagedTable.restore = die
 with open_workspace(Settings(sys.argv[1], sys.argv[2])) as workspace:

@@ -12,10 +12,9 @@ from airflow_dynamic_tables.catalog.states import Asked
 from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.exceptions import SchedulerUnavailableError, TableNotFoundError
-from airflow_dynamic_tables.services.changing.dropping import drop
-from airflow_dynamic_tables.services.changing.failing import note_failure
-from airflow_dynamic_tables.services.changing.registration import ensure
-from airflow_dynamic_tables.services.changing.suspending import job_state, resume, suspend
+from airflow_dynamic_tables.services.lifecycle.dropping import drop
+from airflow_dynamic_tables.services.lifecycle.registration import ensure
+from airflow_dynamic_tables.services.lifecycle.suspending import job_state, note_failure, resume, suspend
 from airflow_dynamic_tables.services.tables.workflows import schedule_workflow
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.benches.versions import NUMBERS, VersionBench

@@ -14,7 +14,7 @@ import pytest
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogPartition, CatalogTable
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.streaming.partition_time import TimeExtractor
-from airflow_dynamic_tables.core.streaming.watermarks import PartitionWatermark
-from airflow_dynamic_tables.formats.news import News
-from airflow_dynamic_tables.services.watermarks.news import news
+from airflow_dynamic_tables.core.streaming.source_watermarks import PartitionWatermark, TimeExtractor
+from airflow_dynamic_tables.formats.incremental_scan import Increment
+from airflow_dynamic_tables.services.watermarks.source_progress import added_since
 from airflow_dynamic_tables.services.workspace import Workspace
 
 WATERMARK = PartitionWatermark(timedelta(hours=1), TimeExtractor("2024-01-01 $hour:00:00"))
@@ -26,12 +25,12 @@ def events(tmp_path: Path) -> Path:
     return tmp_path / "events"
 
 
-def look(workspace: Workspace, events: Path, since: News | None = None) -> News:
+def look(workspace: Workspace, events: Path, since: Increment | None = None) -> Increment:
     source = Source(TableIdentifier("lake", "raw", "events"), "json", str(events), ("hour",), "id bigint")
-    return news(workspace, source, WATERMARK, "UTC", "events", read_with(since) if since is not None else None)
+    return added_since(workspace, source, WATERMARK, "UTC", "events", read_with(since) if since is not None else None)
 
 
-def read_with(told: News) -> SourceState:
+def read_with(told: Increment) -> SourceState:
     assert told.binding is not None, told
     assert told.binding.state is not None
     return told.binding.state
@@ -47,7 +46,7 @@ def file(events: Path, hour: str, name: str, *, seconds_old: int = 60) -> Path:
     return folder
 
 
-def names(told: News) -> list[str]:
+def names(told: Increment) -> list[str]:
     assert told.binding is not None, told
     return sorted("/".join(path.split("/")[-2:]) for path in told.binding.files)
 
@@ -61,7 +60,7 @@ def test_a_partition_comes_when_it_is_whole(workspace: Workspace, events: Path) 
     marker.touch()
     ten = look(workspace, events, nothing)
     assert names(ten) == ["hour=10/a", "hour=10/b"]
-    assert look(workspace, events, ten) == News()
+    assert look(workspace, events, ten) == Increment()
     (file(events, "08", "c") / "_SUCCESS").touch()
     late = look(workspace, events, ten)
     assert (names(late), late.late) == (["hour=08/c"], ("hour=08 of lake.raw.events",))

@@ -16,12 +16,12 @@ import pytest
 
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogView
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.allowed import Allowed
+from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.refresh.permissions import Allowed
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.streaming.partition_time import TimeExtractor
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.streaming.source_watermarks import TimeExtractor
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, UpstreamError
 from airflow_dynamic_tables.services.refresh import running
@@ -31,8 +31,8 @@ from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import pending, what_is_missing
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import list_tables, sample, show_table
-from airflow_dynamic_tables.services.watermarks.growth import Growth
-from airflow_dynamic_tables.services.watermarks.looking import look, recorded_watermark
+from airflow_dynamic_tables.services.watermarks.increments import Growth
+from airflow_dynamic_tables.services.watermarks.source_progress import look, recorded_watermark
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.clock import Clock
 from tests.support.other_engines import append_and_clean_away, remembered

@@ -11,12 +11,12 @@ import psycopg
 from psycopg import sql
 
 from airflow_dynamic_tables.clients.files import write_text
-from airflow_dynamic_tables.clients.postgres.names import TableName
+from airflow_dynamic_tables.clients.postgres.ddl import TableName
 from airflow_dynamic_tables.clients.postgres.server import PostgresServer
 from airflow_dynamic_tables.clients.stores import PostgresStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.formats.base import StagedTable
 from tests.support.benches.staging import Bench
 

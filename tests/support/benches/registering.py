@@ -7,7 +7,7 @@ from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogDynami
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.schedule import RefreshMode
 
 
 def register(store: MetastoreStore, path: ObjectPath, file_format: str, partition_keys: tuple[str, ...]) -> None:

@@ -16,12 +16,12 @@ from pyarrow import orc
 
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.stores import MetastoreStore, Store
+from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT, FORMATS
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
-from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column, Rebuild
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.schema import Column, Rebuild
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, StagedTable
 from airflow_dynamic_tables.formats.registry import open_table
 from tests.support.benches.registering import register, register_in

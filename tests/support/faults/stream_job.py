@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
-from airflow_dynamic_tables.core.streaming.streams import JOB_FILE, WORKER_FILE, Answer, Ask
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.streaming.stream_plans import JOB_FILE, WORKER_FILE, Answer, Ask
 from tests.support.faults.victims import PREFIX
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import psycopg
 from fsspec.core import url_to_fs
 
-from airflow_dynamic_tables.clients.postgres.names import STAGE
-from airflow_dynamic_tables.core.refresh.actions import RefreshAction
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.clients.postgres.ddl import STAGE
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.workspace import Workspace

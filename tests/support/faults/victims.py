@@ -36,9 +36,9 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import DynamicTableError, QuarantinedError
@@ -49,10 +49,10 @@ from airflow_dynamic_tables.services.maintenance.sweeping import SweepReport
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.settings import Settings
-from airflow_dynamic_tables.services.stages.leases import LEASE
-from airflow_dynamic_tables.services.stages.protocol import finishing
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, utc_now
+from airflow_dynamic_tables.services.writes.leases import LEASE
+from airflow_dynamic_tables.services.writes.protocol import finishing
 from tests.support.disks import wait_for_no_disk
 from tests.support.faults.children import PROCESSES
 from tests.support.pyarrow_job import Days, write_days

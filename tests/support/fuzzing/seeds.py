@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from airflow_dynamic_tables.core.refresh.actions import RefreshAction
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, ExpectationResult
 from airflow_dynamic_tables.core.refresh.plan import (
     FunctionBinding,
@@ -16,8 +16,8 @@ from airflow_dynamic_tables.core.refresh.plan import (
     SourcePart,
     StagedFile,
 )
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
+from airflow_dynamic_tables.core.schema import Column
 
 DAY = datetime(2024, 1, 31, 6, tzinfo=UTC)
 

@@ -18,10 +18,9 @@ from airflow_dynamic_tables.core.limits import MESSAGE_CHARACTERS, MISTAKES_PER_
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.plain import to_plain
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
-from airflow_dynamic_tables.definitions.cache import Cache
+from airflow_dynamic_tables.definitions.cache import Cache, normalised, restored
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions
 from airflow_dynamic_tables.definitions.model import Conventions, DynamicTable
-from airflow_dynamic_tables.definitions.normalised import normalised, restored
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
 from airflow_dynamic_tables.definitions.statements.parsing import parse_script, pointed
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError, StageRejectedError

@@ -22,15 +22,14 @@ from airflow_dynamic_tables.clients.deleting import delete_folder
 from airflow_dynamic_tables.clients.files import list_entries, open_file, read_text
 from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.partitions import PartitionSet, describe
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
-from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, spark_ddl
-from airflow_dynamic_tables.core.tables.versions import Version, recorded
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
+from airflow_dynamic_tables.core.schema import Column, TableLayout, spark_ddl
+from airflow_dynamic_tables.core.versions import Version, recorded
 from airflow_dynamic_tables.exceptions import StageRejectedError, TableNotFoundError
-from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, LoadedTable, StagedTable
+from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, LoadedTable, RowCounts, StagedTable, TableContent
 from airflow_dynamic_tables.formats.commits import check_base, check_result, check_rows, fresh_until, until_done
-from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
 
 

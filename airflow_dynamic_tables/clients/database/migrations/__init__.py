@@ -1,1 +1,1 @@
-"""How the schema of the database came to be: Alembic migrations and their environment."""
+"""Alembic migrations of the database and their environment."""

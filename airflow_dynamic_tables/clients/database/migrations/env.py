@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the migrations on the connection that ``Database.upgrade`` hands over."""
+"""Alembic's entry point: runs the migrations on the connection from ``Database.upgrade``."""
 
 from alembic import context
 

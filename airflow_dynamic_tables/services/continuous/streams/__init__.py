@@ -1,1 +1,1 @@
-"""The strategy of streaming queries: their plans, what is kept of them beside the table, their jobs."""
+"""The strategy of streaming queries: plans, progress beside the table, jobs."""

@@ -1,6 +1,6 @@
-"""The tables that a stream reads, from the side of its worker: what is new in them becomes feeds, number by number.
+"""Feeds: numbered sets of new files of the tables that a stream reads, written by its worker.
 
-What was read of a table stands in the newest feed that its log has, and nowhere else; so it is the same after every death.
+The newest feed in Spark's log is the only record of what was read of a table, so it survives any interruption.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from datetime import datetime
 from airflow_dynamic_tables.clients.deleting import delete_folder
 from airflow_dynamic_tables.clients.files import list_entries, plain_path, read_text, write_text
 from airflow_dynamic_tables.core.refresh.plan import Feed, RefreshPlan, SourceBinding
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
-from airflow_dynamic_tables.core.streaming.feeds import (
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
+from airflow_dynamic_tables.core.streaming.stream_plans import (
     FEED_FILE,
     LOG,
     ROWS,
@@ -30,19 +30,19 @@ from airflow_dynamic_tables.core.streaming.feeds import (
 from airflow_dynamic_tables.services.continuous.streams.sources import Look
 
 _KEPT = 20
-"""How many feeds are told of: many more than may come between the plan of a batch and its commit."""
+"""Number of feeds retained, far more than can occur between the plan of a batch and its commit."""
 
 _LISTEN = 1.0
-"""Seconds between two looks whether the job has taken a feed."""
+"""Seconds between two checks whether the job has taken a feed."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class FeedPlace:
-    """Where the feeds of one table lie, and which run of its stream writes new ones.
+    """The folder of the feeds of one table, and the run of its stream that writes new ones.
 
-    ``has_begun`` says that Spark has read some of them, ``private`` that they are for their owner only.
+    ``has_begun`` means that Spark has read some of them, ``private`` that only their owner may read them.
     """
 
     folder: str
@@ -54,9 +54,9 @@ class FeedPlace:
 class TableFeeds:
     """The feeds of one table.
 
-    :param name: of the table.
-    :param interval: seconds between two looks.
-    :param now: the time, timezone-aware.
+    :param name: the name of the table.
+    :param interval: seconds between two checks for new files.
+    :param now: the current time, timezone-aware.
     """
 
     def __init__(self, name: str, place: FeedPlace, look: Look, interval: float, now: Callable[[], datetime]) -> None:
@@ -74,9 +74,9 @@ class TableFeeds:
         self._seen_at: datetime | None = None
 
     def turn(self) -> str:
-        """Offer what is new, if it is time to look and the job has taken what was offered before.
+        """Offer new files if a check is due and the job has taken the last offer.
 
-        :return: why the stream has to begin anew; empty when it can go on.
+        :return: why the stream has to start over; empty if it can continue.
         """
         tick = time.monotonic()
         if self._listened_at is not None and tick - self._listened_at < min(_LISTEN, self._interval):
@@ -89,24 +89,29 @@ class TableFeeds:
             return ""
         self._looked_at = tick
         seen_at = self._now()
-        news = self._look(self._read)
-        if news.late:
-            log.warning("%s: %s came after their time was over: %s.", self._name, len(news.late), ", ".join(news.late[:3]))
-        if news.ended:
-            return f"{self._name}: {news.ended}"
-        if news.waiting != self._waiting:
-            self._waiting = news.waiting
-            log.info("%s: %s.", self._name, news.waiting or "nothing waits any more")
-        if news.binding is not None:
+        increment = self._look(self._read)
+        if increment.late:
+            log.warning(
+                "%s: %s came after their time was over: %s.", self._name, len(increment.late), ", ".join(increment.late[:3])
+            )
+        if increment.ended:
+            return f"{self._name}: {increment.ended}"
+        if increment.waiting != self._waiting:
+            self._waiting = increment.waiting
+            log.info("%s: %s.", self._name, increment.waiting or "nothing waits any more")
+        if increment.binding is not None:
             self._offered = 0 if self._number is None else self._number + 1
             folder = f"{self._place.folder}/{folder_name(self._offered, self._place.run)}"
-            write_text(f"{folder}/{FEED_FILE}", Feed(news.binding, seen_at).to_json(), private=self._place.private)
-        elif not news.waiting:
+            write_text(f"{folder}/{FEED_FILE}", Feed(increment.binding, seen_at).to_json(), private=self._place.private)
+        elif not increment.waiting:
             self._seen_at = seen_at
         return ""
 
     def read_by(self, number: int, planned_at: datetime) -> Feed:
-        """The newest feed that a batch has; it was seen at the last look before the batch was planned that found nothing more."""
+        """Return the newest feed of a batch.
+
+        Its time is that of the last check before the batch was planned, if that check found nothing new.
+        """
         self._take_over()
         _, feed = self._logged(number)
         if number != self._number or self._seen_at is None or self._seen_at > planned_at:
@@ -114,9 +119,9 @@ class TableFeeds:
         return replace(feed, seen_at=self._seen_at)
 
     def _take_over(self) -> str:
-        """Learn from the log which feed counts; also that of an earlier run.
+        """Read the newest feed from the log; it may be one of an earlier run.
 
-        :return: why the stream has to begin anew; empty when it can go on.
+        :return: why the stream has to start over; empty if it can continue.
         """
         listed = [entry.path.rpartition("/")[2] for entry in list_entries(f"{self._place.folder}/{LOG}")]
         number = newest(listed)
@@ -135,12 +140,12 @@ class TableFeeds:
         return ""
 
     def _logged(self, number: int) -> tuple[tuple[LoggedFile, ...], Feed]:
-        """What the log says of a feed, and the feed."""
+        """Return the log entry of a feed, and the feed."""
         files = read_entry(read_text(f"{self._place.folder}/{LOG}/{entry_name(number)}"))
         return files, Feed.from_json(read_text(f"{self._place.folder}/{files[-1].folder}/{FEED_FILE}"))
 
     def _forget(self, number: int, files: tuple[LoggedFile, ...], listed: list[str]) -> None:
-        """Delete the copies that every batch is done with, and what tells of feeds so old that no batch is about them."""
+        """Delete copies that all batches have processed, and feeds and log entries too old for any batch."""
         oldest = min(file.number for file in files)
         root = plain_path(self._place.folder)
         names = {entry.path[len(root) + 1 :] for entry in list_entries(self._place.folder) if entry.is_folder}
@@ -157,9 +162,9 @@ class TableFeeds:
 
 
 class StreamFeeds:
-    """The feeds of all tables that a stream reads, by their views.
+    """The feeds of all tables that a stream reads, by view.
 
-    :param whole: views of those that are read by whole partitions: with a batch the ledger records which ones.
+    :param whole: views that are read by complete partitions, whose states the ledger records with a batch.
     """
 
     def __init__(self, by_view: Mapping[str, TableFeeds], whole: Collection[str] = ()) -> None:
@@ -171,9 +176,9 @@ class StreamFeeds:
         return next(filter(None, (feeds.turn() for feeds in self._by_view.values())), "")
 
     def read_by(self, noted: str, planned_at: datetime) -> dict[str, Feed]:
-        """The newest feed of each table that a batch has, by view.
+        """Return the newest feed of each table in a batch, by view.
 
-        :param noted: what Spark has noted of the files of the batch, and of those before.
+        :param noted: Spark's records of the files of the batch and of earlier batches.
         """
         feeds: dict[str, Feed] = {}
         for view, table in self._by_view.items():
@@ -183,7 +188,7 @@ class StreamFeeds:
         return feeds
 
     def bound(self, plan: RefreshPlan, read: Mapping[str, Feed]) -> RefreshPlan:
-        """A plan whose sources have the versions that were read."""
+        """Return the plan with its sources bound to the versions that were read."""
         return replace(plan, sources=tuple(self._bound(source, read.get(source.view)) for source in plan.sources))
 
     def _bound(self, source: SourceBinding, feed: Feed | None) -> SourceBinding:

@@ -1,39 +1,124 @@
-"""A streaming job from the side of its worker: started, heard, answered and stopped."""
+"""The plan and the job of a stream."""
 
 from __future__ import annotations
 
 import contextvars
+import hashlib
+import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow_dynamic_tables.clients.files import read_text, write_text
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.streaming.streams import JOB_FILE, WORKER_FILE, Answer, Ask
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError, JobFailedError
+from airflow_dynamic_tables.core.formats import FORMATS, endless_format, streamed_formats
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
+from airflow_dynamic_tables.core.plain import to_plain
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
+from airflow_dynamic_tables.core.streaming.stream_plans import JOB_FILE, WORKER_FILE, Answer, Ask
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.queries.editing import replace_tables
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError, JobFailedError, UnsupportedError
+from airflow_dynamic_tables.services.continuous.streams.sources import INSTEAD, stream_source
+from airflow_dynamic_tables.services.queries import bind_functions, inline_views
+from airflow_dynamic_tables.services.refresh.binding import view_name
+from airflow_dynamic_tables.services.workspace import Workspace
+
+_NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+"""The plan of a stream has no schedule time; those of its batches have one."""
+
+
+def stream_plan(workspace: Workspace, table: DynamicTable, sources: Mapping[TableIdentifier, Source]) -> RefreshPlan:
+    """Return the plan of a stream, without the location of its run and its batches.
+
+    :raises UnsupportedError: if a stream cannot refresh the table; the message contains the reason and the remedy.
+    """
+    _check(workspace, table)
+    inlined = inline_views(workspace, table, sources)
+    bindings = tuple(
+        stream_source(workspace, inlined, identifier, sources.get(identifier), view_name(inlined, number))
+        for number, identifier in enumerate(inlined.upstream)
+    )
+    if not bindings:
+        raise UnsupportedError(f"{table.identifier} reads no source, so there is nothing to stream; {INSTEAD}.")
+    views = dict(zip(inlined.upstream, (quote(binding.view) for binding in bindings), strict=True))
+    query, functions = bind_functions(workspace, replace_tables(inlined.expanded_query, views))
+    traits = FORMATS[table.format]
+    return RefreshPlan(
+        token="",
+        identifier=str(table.identifier),
+        schedule_time=_NO_TIME,
+        action=RefreshAction.ADD,
+        reason="a stream",
+        statement=inlined.expanded_query,
+        query=query,
+        stage="",
+        file_format=traits.file_format,
+        keys_in_files=traits.keys_in_files,
+        partition_keys=table.partition_keys,
+        sources=bindings,
+        functions=functions,
+        comment=table.comment,
+        comments=table.comments,
+        timezone=table.timezone,
+        expectations=table.expectations,
+        settings={name: value for name, value in table.spark.conf.items() if decides_rows(name)},
+        allowed=workspace.settings.allowed,
+    )
+
+
+def recipe_of(plan: RefreshPlan) -> str:
+    """Return a digest of everything that determines the result of a stream. If it changes, the checkpoint is invalid."""
+    decisive = replace(plan, comment=None, comments={}, statement="", sources=tuple(map(_untuned, plan.sources)))
+    return hashlib.sha256(json.dumps(to_plain(decisive), sort_keys=True).encode()).hexdigest()
+
+
+def _untuned(source: SourceBinding) -> SourceBinding:
+    endless = endless_format(source.format)
+    tuning = endless.tuning if endless is not None else ()
+    return replace(source, options={option: value for option, value in source.options.items() if option not in tuning})
+
+
+def _check(workspace: Workspace, table: DynamicTable) -> None:
+    """Check the restrictions of streams that do not depend on the query.
+
+    :raises UnsupportedError: if one is violated.
+    """
+    name = table.identifier
+    if not workspace.table(name, table.format, table.atomicity).can_add:
+        fitting = " or ".join(streamed_formats())
+        raise UnsupportedError(f"{name}: a stream adds rows in one step, which format {table.format} cannot; make it {fitting}.")
+    if unique := [expected.name for expected in table.expectations if expected.unique]:
+        raise UnsupportedError(f"{name}: a stream sees one batch at a time, so it cannot check {unique[0]!r}; {INSTEAD}.")
+    if table.row_counts:
+        raise UnsupportedError(f"{name}: rows of a stream come in batches of any size, so 'row_count' says nothing; {INSTEAD}.")
+
 
 BEAT = 2.0
-"""Seconds between two signs of life of the worker."""
+"""Seconds between two heartbeats of the worker."""
 
 PATIENCE = 60.0
-"""Seconds after which a job whose worker gives no sign of life ends by itself."""
+"""Seconds without a heartbeat of the worker after which a job ends itself."""
 
 _GRACE = 60.0
-"""Seconds that a job has to end by itself after the batch at which it is."""
+"""Seconds for a job to end itself after its current batch."""
 
 log = logging.getLogger(__name__)
 
 
 class StreamJob:
-    """One run of a streaming job, in a thread of its own.
+    """One run of a streaming job, in its own thread.
 
-    :param plan: says where both talk, too: its ``stage``.
+    :param plan: its ``stage`` is the folder in which job and worker communicate.
     :param submit: runs the job of a plan to its end.
-    :param kill: ends it at once; may be called from any thread.
-    :param is_current: whether no other worker has taken the stream over.
+    :param kill: ends the job immediately; may be called from any thread.
+    :param is_current: returns whether no other worker has taken the stream over.
     """
 
     def __init__(
@@ -54,19 +139,19 @@ class StreamJob:
         self._taken = False
 
     def start(self, *, private: bool) -> None:
-        """Start it.
+        """Start the job.
 
-        :param private: the plan is for its owner only.
+        :param private: only the owner may read the plan.
         """
         write_text(self.plan.plan_location, self.plan.to_json(), private=private)
         self.say()
         for name, target in (("job", self._run), ("beat", self._beat)):
-            # With the context of this thread: by it Airflow knows that its operators run within a task.
+            # The context of this thread tells Airflow that its operators run within a task.
             context = contextvars.copy_context()
             threading.Thread(target=context.run, args=(target,), name=f"stream-{name}-{self.plan.token}", daemon=True).start()
 
     def asked(self) -> Ask | None:
-        """The batch that the job asks for and that has no answer yet."""
+        """Return the batch that the job asks for, if it has not been answered yet."""
         try:
             asked = Ask.from_json(read_text(f"{self.plan.stage}/{JOB_FILE}"))
         except (FileNotFoundError, ValueError):
@@ -74,16 +159,16 @@ class StreamJob:
         return None if self._said.batch == asked.batch and self._said.is_done else asked
 
     def say(self, **changes: Any) -> None:
-        """Tell the job something, and that somebody lives who does; see :class:`Answer`."""
+        """Send an answer to the job, which is also a heartbeat; see :class:`Answer`."""
         with self._saying:
             self._said = replace(self._said, beat=self._said.beat + 1, **changes)
             write_text(f"{self.plan.stage}/{WORKER_FILE}", self._said.to_json())
 
     def check(self) -> None:
-        """Check that it runs.
+        """Check that the job is running.
 
-        :raises JobFailedError: when it ended.
-        :raises ConflictError: when another worker took the stream over.
+        :raises JobFailedError: if it ended.
+        :raises ConflictError: if another worker took the stream over.
         """
         if self._taken:
             raise ConflictError(f"Another worker has taken over the stream of {self.plan.identifier}.")
@@ -91,11 +176,11 @@ class StreamJob:
             raise self._error or JobFailedError(f"The streaming job of {self.plan.identifier} ended by itself.")
 
     def wait(self, seconds: float) -> None:
-        """Wait a while, or until it has ended."""
+        """Wait for some seconds, or until the job has ended."""
         self._over.wait(seconds)
 
     def end(self, *, at_once: bool = False) -> None:
-        """Let it end, after the batch at which it is unless it has to be at once; what goes wrong with that is only told."""
+        """End the job after its current batch, or immediately; errors in sending this are only logged."""
         try:
             self.say(stop=True)
         except CatalogUnavailableError:
@@ -122,9 +207,9 @@ class StreamJob:
 
 
 def wait_until(condition: Callable[[], bool], job: StreamJob) -> None:
-    """Wait until something that the job does is there.
+    """Wait for a result of the job.
 
-    :raises JobFailedError: when the job ended before; see :meth:`StreamJob.check`.
+    :raises JobFailedError: if the job ended before; see :meth:`StreamJob.check`.
     """
     pause = 0.05
     while not condition():

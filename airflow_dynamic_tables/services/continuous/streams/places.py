@@ -1,4 +1,4 @@
-"""What is kept of a stream beside its table: which one it is, and whether Spark's checkpoint and the table agree."""
+"""The state of a stream beside its table, and the check that Spark's checkpoint and the table agree."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from airflow_dynamic_tables.clients.deleting import delete_folder
 from airflow_dynamic_tables.clients.files import exists, list_entries, read_text, write_text
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
-from airflow_dynamic_tables.core.streaming.streams import NO_PROGRESS, WORKER_FILE, Answer, Progress
-from airflow_dynamic_tables.core.tables.data_files import PATTERN_SIGNS
-from airflow_dynamic_tables.core.tables.versions import StreamPosition
+from airflow_dynamic_tables.core.schema import PATTERN_SIGNS
+from airflow_dynamic_tables.core.streaming.stream_plans import NO_PROGRESS, WORKER_FILE, Answer, Progress
+from airflow_dynamic_tables.core.versions import StreamPosition
 from airflow_dynamic_tables.services.workspace import Workspace
 
 STREAMS = "_streams"
-"""Folder in that of a table; what lies in it is no data to Spark, Hive and Iceberg, and nobody's orphan."""
+"""Folder inside a table's folder. Spark, Hive and Iceberg do not read it as data, and it is not an orphan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
     """The stream of a table.
 
-    ``recipe`` is a digest of what decides what it returns, ``run`` names the last job of it. ``first`` is the batch that made
-    its first version, or was about to; ``None`` before.
+    ``recipe`` is a digest of everything that determines its result; ``run`` is the name of its last job. ``first`` is the batch
+    that created its first version, or was about to; ``None`` before.
     """
 
     name: str
@@ -41,36 +41,36 @@ class Stream:
 class Place:
     """The folder of the streams of a table.
 
-    :param folder: that of the table, without a slash at the end.
+    :param folder: the folder of the table, without a trailing slash.
     """
 
     def __init__(self, folder: str) -> None:
         self.folder = f"{folder}/{STREAMS}"
 
     def current(self) -> Stream | None:
-        """The stream that the table has; ``None`` when it has none, or what is written of it is damaged."""
+        """Return the stream of the table; ``None`` if there is none, or its record is damaged."""
         try:
             return from_plain(Stream, json.loads(read_text(self._record)))
         except (FileNotFoundError, ValueError):
             return None
 
     def write(self, stream: Stream) -> None:
-        """Make a stream that of the table."""
+        """Record a stream as that of the table."""
         write_text(self._record, json.dumps(to_plain(stream)))
 
     def why_new(self, recipe: str, position: StreamPosition | None) -> str:
-        """Why no stream can go on, so that a new one has to begin; empty when one can.
+        """Return why the stream cannot continue and a new one has to start; empty if it can.
 
-        :param position: how far the table is of a stream.
+        :param position: the position of the table in a stream.
         """
         known = self.current()
         return "there was none" if known is None else self._why_not(known, recipe, position)
 
     def open(self, recipe: str, position: StreamPosition | None) -> tuple[Stream, str]:
-        """The stream that goes on, or a new one.
+        """Return the stream to continue, or a new one.
 
-        :param position: how far the table is of a stream.
-        :return: it, and why it is new; empty when it goes on.
+        :param position: the position of the table in a stream.
+        :return: the stream, and why it is new; empty if it continues.
         """
         known = self.current()
         why = self.why_new(recipe, position)
@@ -82,39 +82,39 @@ class Place:
         return stream, why
 
     def _leave(self, known: Stream, stream: Stream) -> None:
-        """Stop a job whose worker died, and delete what a stream left that another one takes the place of."""
+        """Stop a job whose worker has ended, and delete the state of a replaced stream."""
         if exists(f"{self.run_of(known)}/{WORKER_FILE}"):
             write_text(f"{self.run_of(known)}/{WORKER_FILE}", Answer(beat=-1, stop=True).to_json())
         if known.name != stream.name:
             delete_folder(self.folder, self.of(known))
 
     def forget(self) -> None:
-        """Let the next job begin a new stream."""
+        """Make the next job start a new stream."""
         if (known := self.current()) is not None:
             self.write(replace(known, recipe=""))
 
     def close(self, stream: Stream) -> None:
-        """Delete what a job and its worker said, once both have ended."""
+        """Delete the messages of a job and its worker after both have ended."""
         delete_folder(self.folder, self.run_of(stream))
 
     def of(self, stream: Stream) -> str:
-        """The folder of a stream."""
+        """Return the folder of a stream."""
         return f"{self.folder}/{stream.name}"
 
     def run_of(self, stream: Stream) -> str:
-        """The folder in which a job and its worker talk."""
+        """Return the folder in which a job and its worker communicate."""
         return f"{self.of(stream)}/run-{stream.run}"
 
     def checkpoint(self, stream: Stream) -> str:
-        """Where Spark keeps what it remembers between batches."""
+        """Return the folder of Spark's checkpoint."""
         return f"{self.of(stream)}/checkpoint"
 
     def has_begun(self, stream: Stream) -> bool:
-        """Whether Spark has noted what a batch of it reads."""
+        """Return whether Spark has recorded the input of a batch."""
         return bool(self._offsets(stream))
 
     def noted(self, stream: Stream, batch: int) -> str:
-        """What Spark has noted of the files that it read up to a batch, or of the last of them; text with their URIs."""
+        """Return Spark's records of the files read up to a batch, or of the last of them, as text with their URIs."""
         _, _, *offsets = read_text(f"{self.checkpoint(stream)}/offsets/{batch}").splitlines()
         noted: list[str] = []
         for number, line in enumerate(offsets):
@@ -126,15 +126,15 @@ class Place:
         return "\n".join(noted)
 
     def feeds(self, stream: Stream) -> str:
-        """Where the feeds of its tables lie, in a folder for each view."""
+        """Return the folder of the feeds of its tables, with a folder for each view."""
         return f"{self.of(stream)}/feeds"
 
     def progress_file(self, stream: Stream) -> str:
-        """Where a job tells how far it is."""
+        """Return the file in which a job records its progress."""
         return f"{self.of(stream)}/progress.json"
 
     def progress(self, stream: Stream) -> Progress:
-        """How far a stream is, as its job told last."""
+        """Return the progress of a stream, as last recorded by its job."""
         try:
             return Progress.from_json(read_text(self.progress_file(stream)))
         except (FileNotFoundError, ValueError):
@@ -145,7 +145,7 @@ class Place:
         return f"{self.folder}/stream.json"
 
     def _why_not(self, known: Stream, recipe: str, position: StreamPosition | None) -> str:
-        """Why a stream cannot go on; empty when it can."""
+        """Return why a stream cannot continue; empty if it can."""
         if known.recipe != recipe:
             return "the definition changed, or the last stream was given up"
         offsets = self._offsets(known)
@@ -157,14 +157,14 @@ class Place:
         return ""
 
     def _offsets(self, stream: Stream) -> Mapping[int, str]:
-        """The files in which Spark noted what each batch reads, by number of the batch."""
+        """Return the files in which Spark recorded the input of each batch, by batch number."""
         folder = f"{self.checkpoint(stream)}/offsets"
         names = (entry.path.rpartition("/")[2] for entry in list_entries(folder))
         return {int(name): f"{folder}/{name}" for name in names if name.isdecimal()}
 
 
 def _agrees(offsets: Mapping[int, str], position: StreamPosition) -> bool:
-    """Whether Spark remembers the very batch that made the table's last version, or only later ones: it forgets old ones."""
+    """Return whether the checkpoint has exactly the batch of the table's last version, or only later ones if that has expired."""
     if position.batch in offsets:
         text = read_text(offsets[position.batch])
         return hashlib.sha256(text.encode()).hexdigest() == position.offsets
@@ -172,7 +172,7 @@ def _agrees(offsets: Mapping[int, str], position: StreamPosition) -> bool:
 
 
 def named_like_a_pattern(noted: str) -> str | None:
-    """A file that has signs of a pattern in its name, of those that Spark has noted; ``None`` when none has.
+    """Return a file among Spark's records with glob characters in its name; ``None`` if there is none.
 
     Spark 4.2 reads all files of a batch once more for each such file (SPARK-58518).
     """
@@ -181,9 +181,9 @@ def named_like_a_pattern(noted: str) -> str | None:
 
 
 def stream_progress(workspace: Workspace, identifier: TableIdentifier) -> Progress | None:
-    """How far the stream of a table has come; ``None`` when it has none, or its first batch is under way.
+    """Return the progress of the stream of a table; ``None`` if it has none, or its first batch is in progress.
 
-    :raises TableNotFoundError: when the catalog does not have the table.
+    :raises TableNotFoundError: if the catalog does not have the table.
     """
     entry = workspace.readable(identifier.catalog).get_table(identifier.path)
     folder = None if isinstance(entry, CatalogView) else workspace.table(identifier, entry.format).folder()

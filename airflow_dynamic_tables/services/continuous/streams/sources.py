@@ -1,4 +1,4 @@
-"""Which sources a stream can read, and how: files as they come, or what is new in a table, which the worker finds."""
+"""Sources of a stream: files as they arrive, or new data in a table, which the worker detects."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from airflow_dynamic_tables.catalog.values import CatalogView
+from airflow_dynamic_tables.core.formats import VIEW, Endless
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.tables.formats import VIEW, Endless
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import NotFoundError, UnsupportedError, UpstreamError
 from airflow_dynamic_tables.formats import registry
-from airflow_dynamic_tables.formats.news import News
+from airflow_dynamic_tables.formats.incremental_scan import Increment
 from airflow_dynamic_tables.services.refresh.binding import connection_variable
-from airflow_dynamic_tables.services.watermarks import news as partitions
+from airflow_dynamic_tables.services.watermarks import source_progress as partitions
 from airflow_dynamic_tables.services.workspace import Workspace
 
 INSTEAD = "use strategy micro-refresh"
-"""What to do where a stream is none."""
+"""The remedy if a stream is not supported."""
 
-Look = Callable[[SourceState | None], News]
-"""What is new in a table since somebody read it; all that it has when nobody did."""
+Look = Callable[[SourceState | None], Increment]
+"""Returns the changes of a table since a state was read; everything if there is none."""
 
 
 def stream_source(
     workspace: Workspace, table: DynamicTable, identifier: TableIdentifier, source: Source | None, view: str
 ) -> SourceBinding:
-    """How the job of a stream reads a source, as ``view``.
+    """Return the binding by which the job of a stream reads a source as ``view``.
 
-    :param source: its declaration; ``None`` for a table that has none.
-    :raises UnsupportedError: when a stream cannot read it; says why, and what to do.
-    :raises UpstreamError: when it has no version yet.
+    :param source: the declaration of the source; ``None`` for an undeclared table.
+    :raises UnsupportedError: if a stream cannot read it; the message contains the reason and the remedy.
+    :raises UpstreamError: if it has no version yet.
     """
     if source is not None and source.endless is not None:
         return _endless(source, source.endless, view)
@@ -64,21 +64,21 @@ def stream_source(
 def look_of(
     workspace: Workspace, table: DynamicTable, identifier: TableIdentifier, source: Source | None, view: str
 ) -> Look | None:
-    """What tells a stream what is new in a source; ``None`` where Spark finds that itself, or nobody does.
+    """Return the function that detects changes of a source; ``None`` if Spark detects them itself, or they cannot be detected.
 
-    :raises UpstreamError: when it has no version yet.
+    :raises UpstreamError: if the source has no version yet.
     """
     watermark = source.watermark if source is not None else None
     if source is not None and watermark is not None:
-        return lambda since: partitions.news(workspace, source, watermark, table.timezone, view, since)
+        return lambda since: partitions.added_since(workspace, source, watermark, table.timezone, view, since)
     described = source or _described(workspace, identifier)
     if not registry.tells_news(described.format):
         return None
     stores = workspace.readable(identifier.catalog).stores()
 
-    def look(since: SourceState | None) -> News:
+    def look(since: SourceState | None) -> Increment:
         try:
-            return registry.news(described, stores, view, since)
+            return registry.added_since(described, stores, view, since)
         except NotFoundError as error:
             raise UpstreamError(f"{identifier} has no version yet; refresh it first.") from error
 
@@ -94,7 +94,7 @@ def _described(workspace: Workspace, identifier: TableIdentifier) -> Source:
 
 
 def _version(source: Source | None) -> str:
-    """What the stream reads of a source; with another watermark that is something else."""
+    """Return an identifier of how the stream reads a source; it changes with the watermark."""
     if source is None or source.watermark is None:
         return "stream"
     decisive = replace(source.watermark, monitor_interval=None)
@@ -102,7 +102,7 @@ def _version(source: Source | None) -> str:
 
 
 def _endless(source: Source, endless: Endless, view: str) -> SourceBinding:
-    """Rows that come and come; what a connection says of them is not in the plan, but in the environment of the job."""
+    """Return the binding of an unbounded source. Its connection options are in the job's environment, not in the plan."""
     return SourceBinding(
         identifier=str(source.identifier),
         view=view,
@@ -119,9 +119,9 @@ def _endless(source: Source, endless: Endless, view: str) -> SourceBinding:
 
 
 def _files(identifier: TableIdentifier, source: Source, view: str) -> SourceBinding:
-    """All files of its folder, as they come.
+    """Return the binding of a folder whose files are read as they arrive.
 
-    :raises UnsupportedError: when it has no folder of files, or nobody says which columns they have.
+    :raises UnsupportedError: if there is no folder of files, or their columns are not declared.
     """
     if source.path is None:
         raise UnsupportedError(f"{identifier} has no folder of files that a stream could read; {INSTEAD}.")

@@ -1,7 +1,7 @@
-"""The strategy of a streaming query: its job runs between turns, and each of its batches is an ordinary refresh.
+"""The streaming strategy: a job runs across turns, and each of its batches is committed as an ordinary refresh.
 
-The job never touches the table. It writes a batch into the stage of a refresh and goes on only when that has landed, so that
-Spark's checkpoint follows the table. After a death it runs its last batch again; how far the table is stands in the table.
+The job never modifies the table. It writes a batch into the stage of a refresh and continues only after that has landed, so that
+Spark's checkpoint follows the table. After an interruption it repeats its last batch; the table itself records its position.
 """
 
 from __future__ import annotations
@@ -14,30 +14,29 @@ from uuid import uuid4
 
 from airflow_dynamic_tables.catalog.states import Asked
 from airflow_dynamic_tables.clients.files import exists
+from airflow_dynamic_tables.core.formats import endless_format
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import ReasonCode
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
-from airflow_dynamic_tables.core.streaming.streams import Ask, StreamSettings
-from airflow_dynamic_tables.core.tables.formats import endless_format
-from airflow_dynamic_tables.core.tables.versions import StreamPosition
+from airflow_dynamic_tables.core.streaming.stream_plans import Ask, StreamSettings
+from airflow_dynamic_tables.core.versions import StreamPosition
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError, OvertakenError, UnsupportedError
 from airflow_dynamic_tables.formats.base import LoadedTable
-from airflow_dynamic_tables.services.changing.registration import ensure
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
 from airflow_dynamic_tables.services.continuous.streams.feeds import FeedPlace, StreamFeeds, TableFeeds
-from airflow_dynamic_tables.services.continuous.streams.jobs import PATIENCE, StreamJob, wait_until
+from airflow_dynamic_tables.services.continuous.streams.jobs import PATIENCE, StreamJob, recipe_of, stream_plan, wait_until
 from airflow_dynamic_tables.services.continuous.streams.places import Place, Stream, named_like_a_pattern
-from airflow_dynamic_tables.services.continuous.streams.plans import recipe_of, stream_plan
 from airflow_dynamic_tables.services.continuous.streams.sources import look_of
+from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, StreamBatch
 from airflow_dynamic_tables.services.refresh.running import run
 
 _LONGEST_TURN = 10.0
-"""Seconds for which a turn waits for a batch: between two turns the loop looks whether it shall go on."""
+"""Seconds for which a turn waits for a batch; between two turns the loop checks whether to continue."""
 
 _POLL = 0.1
-"""Seconds between two looks whether the job asks for something."""
+"""Seconds between two checks for a request of the job."""
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ log = logging.getLogger(__name__)
 class Streaming:
     """A streaming job whose batches are committed one by one.
 
-    :param work: what it works with.
+    :param work: the context of the strategy.
     """
 
     def __init__(self, work: Work) -> None:
@@ -56,7 +55,7 @@ class Streaming:
         self._job: StreamJob | None = None
 
     def turn(self, number: int) -> TurnOutcome:  # noqa: ARG002 - a stream counts batches
-        """Commit the next batch, or wait a while for it."""
+        """Commit the next batch, or wait for it for a while."""
         job = self._job or self._start()
         until = time.monotonic() + _LONGEST_TURN
         try:
@@ -73,19 +72,19 @@ class Streaming:
             self._end(at_once=True)
             raise
         except ConflictError:
-            raise  # somebody refreshes by hand: the job waits
+            raise  # a refresh by hand is running: the job waits
         except BaseException:
             self._end(at_once=True)
             raise
 
     def close(self) -> None:
-        """Let the job end after the batch at which it is: nobody commits that any more, so the next job begins with it."""
+        """End the job after its current batch, which is not committed; the next job starts with it."""
         if self._job is not None:
             self._end()
             self._place.close(self._stream)
 
     def _start(self) -> StreamJob:
-        """Start the job of the stream that goes on, or of a new one."""
+        """Start the job of the current stream, or of a new one."""
         work = self.work
         plan = stream_plan(work.workspace, work.table, work.sources)
         table = _made(work)
@@ -115,7 +114,7 @@ class Streaming:
         return job
 
     def _feeds_of(self, plan: RefreshPlan) -> StreamFeeds:
-        """What finds what is new in the tables that a stream reads."""
+        """Return the feeds of the tables that a stream reads."""
         work = self.work
         by_view: dict[str, TableFeeds] = {}
         whole: set[str] = set()
@@ -136,7 +135,7 @@ class Streaming:
 
     @property
     def _interval(self) -> float:
-        """Seconds between two batches: two of them within one freshness."""
+        """Seconds between two batches: half of the freshness, at least one second."""
         return max(1.0, self.work.table.freshness.seconds / 2)
 
     def _is_current(self) -> bool:
@@ -144,7 +143,7 @@ class Streaming:
         return known is None or known.run == self._stream.run
 
     def _commit(self, job: StreamJob, asked: Ask) -> TurnOutcome:
-        """Commit a batch and answer, unless the table has it."""
+        """Commit a batch and answer the job; only answer it if the table already has the batch."""
         trace(Step.ASKED, self._stream.name)
         what = f"batch {asked.batch} of stream {self._stream.name}"
         position = StreamPosition(self._stream.name, asked.batch, asked.offsets)
@@ -166,7 +165,7 @@ class Streaming:
         return TurnOutcome((outcome,), more=True)
 
     def _is_first(self, batch: int) -> bool:
-        """Whether a batch may make the first version of its stream; if so, it is noted before anything is done."""
+        """Return whether a batch may create the first version of its stream. This is recorded before anything is done."""
         if self._stream.first is None:
             self._note_first(batch)
         return self._stream.first == batch
@@ -177,11 +176,11 @@ class Streaming:
 
     def _request(self, asked: Ask, batch: StreamBatch) -> RefreshRequest:
         work = self.work
-        # Spark notes the time after it has looked for files, so one that came in between may not be among them.
+        # Spark records the time after listing files, so a file that arrived in between may be missing.
         time_read = work.workspace.now() - timedelta(seconds=asked.age + self._interval)
         noted = self._place.noted(self._stream, asked.batch)
         if file := named_like_a_pattern(noted):
-            self._place.forget()  # what this one has noted it would read again
+            self._place.forget()  # a new stream is required, because this one would read the recorded files again
             signs = "has signs of a pattern in its name ({}[]*?\\)"
             raise UnsupportedError(f"{file} {signs}, and Spark's streams read other files twice then; rename it.")
         read = self._feeds.read_by(noted, time_read)
@@ -196,7 +195,7 @@ class Streaming:
         )
 
     def _written(self, plan: RefreshPlan) -> None:
-        """Let the job write a batch, and wait until it has."""
+        """Ask the job to write a batch, and wait until it has."""
         job = self._job
         if job is None or plan.position is None:
             raise CommitRejectedError("The streaming job has ended.")
@@ -204,7 +203,7 @@ class Streaming:
         wait_until(lambda: exists(plan.result_location), job)
 
     def _skipped(self, job: StreamJob, asked: Ask, skipped: Skipped) -> TurnOutcome:
-        """What becomes of a batch that made no version."""
+        """Handle a batch without a version."""
         match skipped.reason.code:
             case ReasonCode.SUSPENDED:
                 return TurnOutcome(reason=str(skipped.reason))  # the job waits
@@ -213,11 +212,11 @@ class Streaming:
                     self._note_first(None)
                 job.say(batch=asked.batch, plan=None, is_done=True)
                 return TurnOutcome(reason=str(skipped.reason), more=True)
-        self._place.forget()  # a new stream reads what is there by then
+        self._place.forget()  # a new stream reads the sources as they are then
         raise OvertakenError(str(skipped.reason))
 
     def _begin_anew(self, why: str) -> TurnOutcome:
-        """Give the stream up: the next turn begins one that replaces the table by all that the sources hold."""
+        """Give the stream up. The next turn starts a new one, which replaces the table with all rows of the sources."""
         log.warning("Stream %s of %s is given up: %s.", self._stream.name, self.work.table.identifier, why)
         self._place.forget()
         self._end(at_once=True)
@@ -231,7 +230,7 @@ class Streaming:
 
 
 def _made(work: Work) -> LoadedTable:
-    """The table, which is made when there is none, so that it has a folder."""
+    """Return the table, which is created if necessary, so that it has a folder."""
     ensure(work.workspace, work.table, Asked.FORCED_REFRESH)
     table = work.workspace.table(work.table.identifier, work.table.format, work.table.atomicity)
     table.stage("stream").begin()
@@ -239,10 +238,10 @@ def _made(work: Work) -> LoadedTable:
 
 
 def _check_kept(plan: RefreshPlan, table: LoadedTable, why: str) -> None:
-    """Check that a new stream would have the rows that the table has.
+    """Check that a new stream would read all rows of the table again.
 
-    :param why: why there has to be a new one; empty when there has not.
-    :raises UnsupportedError: when a source may have forgotten some of them.
+    :param why: why a new stream is required; empty if none is.
+    :raises UnsupportedError: if a source may no longer have some of them.
     """
     if not why or table.current() is None:
         return

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import Feed, RefreshPlan, SourceBinding
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
-from airflow_dynamic_tables.core.streaming.feeds import LoggedFile, write_entry
-from airflow_dynamic_tables.formats.news import News
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
+from airflow_dynamic_tables.core.streaming.stream_plans import LoggedFile, write_entry
+from airflow_dynamic_tables.formats.incremental_scan import Increment
 from airflow_dynamic_tables.services.continuous.streams.feeds import FeedPlace, StreamFeeds, TableFeeds
 
 
@@ -26,14 +26,14 @@ class Table:
         self.waiting = ""
         self.clock = datetime(2024, 1, 1, tzinfo=UTC)
 
-    def look(self, since: SourceState | None) -> News:
+    def look(self, since: SourceState | None) -> Increment:
         seen = len(since.partitions or {}) if since is not None else 0
         if self.ended or self.waiting:
-            return News(ended=self.ended, waiting=self.waiting)
+            return Increment(ended=self.ended, waiting=self.waiting)
         if since is not None and seen == len(self.files):
-            return News()
+            return Increment()
         state = SourceState(f"v{len(self.files)}", partitions=dict.fromkeys(self.files, ""))
-        return News(SourceBinding("t", "t", "parquet", state.version, tuple(self.files[seen:]), state=state))
+        return Increment(SourceBinding("t", "t", "parquet", state.version, tuple(self.files[seen:]), state=state))
 
     def feeds(self, run: str, *, has_begun: bool = False) -> TableFeeds:
         """As the worker of a run sees them."""

@@ -15,11 +15,11 @@ import pytest
 from pyiceberg.table import Table
 
 from airflow_dynamic_tables.clients.stores import IcebergStore
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import TableNotFoundError
-from airflow_dynamic_tables.formats.news import News
-from airflow_dynamic_tables.formats.registry import news
+from airflow_dynamic_tables.formats.incremental_scan import Increment
+from airflow_dynamic_tables.formats.registry import added_since
 from airflow_dynamic_tables.formats.small_files import Limits
 from airflow_dynamic_tables.services.maintenance.compacting import compact
 from airflow_dynamic_tables.services.refresh.running import run
@@ -36,9 +36,9 @@ def bench(tmp_path: Path, empty_state: Path) -> Iterator[VersionBench]:
         yield opened
 
 
-def look(bench: VersionBench, since: SourceState | None = None) -> News:
+def look(bench: VersionBench, since: SourceState | None = None) -> Increment:
     stores = bench.workspace.readable(NUMBERS.catalog).stores()
-    return news(Source(NUMBERS, "iceberg"), stores, "numbers", since)
+    return added_since(Source(NUMBERS, "iceberg"), stores, "numbers", since)
 
 
 def loaded(bench: VersionBench) -> Table:
@@ -55,14 +55,14 @@ def append(bench: VersionBench, number: int) -> None:
     table.add_files([file.as_uri()])
 
 
-def numbers(told: News) -> list[int]:
+def numbers(told: Increment) -> list[int]:
     """The rows that are new."""
     assert told.binding is not None, told
     files = (pq.read_table(urlsplit(file).path) for file in told.binding.files)
     return sorted(number for file in files for number in file["x"].to_pylist())
 
 
-def state(told: News) -> SourceState:
+def state(told: Increment) -> SourceState:
     """What was read with some news."""
     assert told.binding is not None
     assert told.binding.state is not None
@@ -76,7 +76,7 @@ def test_rows_that_were_added_are_new_once(bench: VersionBench) -> None:
     run(bench.workspace, bench.request(), lambda plan: write_scattered(plan, [1, 2, 3]))
     first = look(bench)
     assert numbers(first) == [1, 2, 3]
-    assert look(bench, state(first)) == News()
+    assert look(bench, state(first)) == Increment()
     append(bench, 4)
     append(bench, 5)
     assert compact(bench.workspace, NUMBERS, MERGED).files == 5
@@ -85,7 +85,7 @@ def test_rows_that_were_added_are_new_once(bench: VersionBench) -> None:
     second = look(bench, state(first))
     assert numbers(second) == [4, 5, 6, 7]
     assert compact(bench.workspace, NUMBERS, MERGED).files == 3
-    assert look(bench, state(second)) == News()
+    assert look(bench, state(second)) == Increment()
 
 
 def _overwrite(bench: VersionBench) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.streaming.streams import NO_PROGRESS
+from airflow_dynamic_tables.core.streaming.stream_plans import NO_PROGRESS
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import TableNotFoundError

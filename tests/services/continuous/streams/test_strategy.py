@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.services.continuous.streams import strategy
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest

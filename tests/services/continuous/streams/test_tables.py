@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogPartition, CatalogTable
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import UnsupportedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import ConflictError
-from airflow_dynamic_tables.services.changing import dropping
+from airflow_dynamic_tables.services.lifecycle import dropping
 from tests.support.faults.model.checks import observe, put_back
 from tests.support.faults.model.scene import DAYS, Scene
 from tests.support.faults.model.state import Broken, without_empty

@@ -19,7 +19,7 @@ import psycopg
 from sqlalchemy import Engine, event
 from thrift.transport.TTransport import TBufferedTransport
 
-from airflow_dynamic_tables.services.stages import leases
+from airflow_dynamic_tables.services.writes import leases
 from tests.support.faults.model.work import Outcome, Place, Work, perform
 from tests.support.faults.victims import PREFIX, Child, Site, start, tell_of_swaps
 

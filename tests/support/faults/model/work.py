@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import psycopg
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import QuarantinedError
@@ -25,10 +25,10 @@ from airflow_dynamic_tables.services.maintenance import sweeping
 from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import begin, run
-from airflow_dynamic_tables.services.stages import quarantine
-from airflow_dynamic_tables.services.stages.protocol import finishing
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.workspace import Workspace, utc_now
+from airflow_dynamic_tables.services.writes import quarantine
+from airflow_dynamic_tables.services.writes.protocol import finishing
 from tests.support.faults.model.state import Change
 from tests.support.faults.victims import PREFIX, Site
 from tests.support.pyarrow_job import write_days

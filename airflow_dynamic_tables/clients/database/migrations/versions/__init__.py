@@ -1,1 +1,1 @@
-"""Alembic migrations, oldest first; a landed one is never changed."""
+"""Alembic migrations, oldest first; a released one is never changed."""

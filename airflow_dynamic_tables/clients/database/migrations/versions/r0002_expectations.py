@@ -1,4 +1,4 @@
-"""What became of a refresh's expectations."""
+"""Add the results of a refresh's expectations."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column; refreshes of earlier releases hold nothing in it."""
+    """Add the column; it is null for refreshes of earlier releases."""
     op.add_column("dt_refreshes", sa.Column("expectations", sa.JSON(), nullable=True))
 
 

@@ -23,7 +23,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop them."""
+    """Drop the tables."""
     for table in ("dt_partitions", "dt_statistics", "dt_functions"):
         op.drop_table(table)
 

@@ -1,4 +1,4 @@
-"""Why a refresh did what it did, as a code."""
+"""Add the reason of a refresh as a code."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column; refreshes of earlier releases hold nothing in it."""
+    """Add the column; it is null for refreshes of earlier releases."""
     op.add_column("dt_refreshes", sa.Column("reason_code", sa.String(length=32), nullable=True))
 
 

@@ -1,4 +1,4 @@
-"""What every source was like when a refresh read it."""
+"""Add the state of every source as read by a refresh."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create the table; of refreshes of earlier releases it holds nothing."""
+    """Create the table; it has no rows for refreshes of earlier releases."""
     op.create_table(
         "dt_source_states",
         sa.Column("token", sa.String(length=255), nullable=False),
@@ -25,5 +25,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop it."""
+    """Drop the table."""
     op.drop_table("dt_source_states")

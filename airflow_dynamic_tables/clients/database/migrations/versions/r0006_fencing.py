@@ -1,4 +1,4 @@
-"""Stages are counted in the order of their opening, and told apart by whether their commit may still land."""
+"""Number stages in the order of their opening, and distinguish those whose commit may still succeed."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -19,13 +19,13 @@ UPDATE dt_stages SET ordinal = (
 
 
 def upgrade() -> None:
-    """Count the stages that are there by their clocks; what was being given up is fenced once more, which does no harm."""
+    """Number existing stages by time; stages being aborted are fenced again, which is harmless."""
     op.add_column("dt_stages", sa.Column("ordinal", sa.Integer(), nullable=False, server_default="0"))
     op.execute(_COUNT)
     op.execute("UPDATE dt_stages SET state = 'FENCING' WHERE state = 'ABORTING'")
 
 
 def downgrade() -> None:
-    """Forget the order; the release before fences whatever it gives up."""
+    """Drop the numbers; the previous release fences every stage that it aborts."""
     op.execute("UPDATE dt_stages SET state = 'ABORTING' WHERE state = 'FENCING'")
     op.drop_column("dt_stages", "ordinal")

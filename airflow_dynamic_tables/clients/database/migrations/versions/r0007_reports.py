@@ -1,4 +1,4 @@
-"""Whether whoever scheduled a refresh has heard of its version."""
+"""Add whether the version of a refresh was reported to its scheduler."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column; of refreshes of earlier releases nobody waits to hear."""
+    """Add the column; refreshes of earlier releases need no report."""
     op.add_column("dt_refreshes", sa.Column("report", sa.String(length=16), nullable=True))
     op.create_index("dt_refreshes_report", "dt_refreshes", ["report", "finished_at"])
 

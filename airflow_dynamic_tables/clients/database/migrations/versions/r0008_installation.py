@@ -1,4 +1,4 @@
-"""Which installation this is, so that it can mark the folders of its tables."""
+"""Add the id of the installation, with which it marks the folders of its tables."""
 
 from uuid import uuid4
 
@@ -12,11 +12,11 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Give the installation an identity."""
+    """Create the table with a new id."""
     installation = op.create_table("dt_installation", sa.Column("id", sa.String(length=64), primary_key=True))
     op.bulk_insert(installation, [{"id": str(uuid4())}])
 
 
 def downgrade() -> None:
-    """Forget it; the next upgrade gives another one."""
+    """Drop the id; the next upgrade creates another one."""
     op.drop_table("dt_installation")

@@ -1,4 +1,4 @@
-"""What has to be known of a refresh before another one may be left out."""
+"""Add the information required to skip a refresh of unchanged sources."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,12 +10,12 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the columns; of refreshes of earlier releases nobody knows it."""
+    """Add the columns; they are null for refreshes of earlier releases."""
     op.add_column("dt_refreshes", sa.Column("recipe", sa.String(length=64), nullable=True))
     op.add_column("dt_source_states", sa.Column("unsettled", sa.JSON(), nullable=True))
 
 
 def downgrade() -> None:
-    """Drop them."""
+    """Drop the columns."""
     op.drop_column("dt_source_states", "unsettled")
     op.drop_column("dt_refreshes", "recipe")

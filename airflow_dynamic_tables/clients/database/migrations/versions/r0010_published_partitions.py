@@ -1,4 +1,4 @@
-"""What became of each time partition that was published."""
+"""Add the state of every published time partition."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the table."""
+    """Create the table."""
     op.create_table(
         "dt_published_partitions",
         sa.Column("table_name", sa.String(length=767), primary_key=True),
@@ -24,5 +24,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop it."""
+    """Drop the table."""
     op.drop_table("dt_published_partitions")

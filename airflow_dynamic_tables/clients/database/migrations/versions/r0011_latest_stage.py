@@ -1,4 +1,4 @@
-"""The latest stage of a table is found without a look at all that it ever had."""
+"""Add an index by which the latest stage of a table is found."""
 
 from alembic import op
 
@@ -9,10 +9,10 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the index."""
+    """Create the index."""
     op.create_index("dt_stages_table_ordinal", "dt_stages", ["table_name", "ordinal"])
 
 
 def downgrade() -> None:
-    """Drop it."""
+    """Drop the index."""
     op.drop_index("dt_stages_table_ordinal", "dt_stages")

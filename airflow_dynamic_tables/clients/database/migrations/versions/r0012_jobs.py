@@ -1,4 +1,4 @@
-"""Refreshes that somebody asked for and does not wait for."""
+"""Add jobs: refreshes that were requested and run asynchronously."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Create the tables."""
     op.create_table(
         "dt_jobs",
         sa.Column("id", sa.String(length=64), primary_key=True),
@@ -36,6 +36,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop them."""
+    """Drop the tables."""
     op.drop_table("dt_job_refreshes")
     op.drop_table("dt_jobs")

@@ -1,4 +1,4 @@
-"""Scheduled runs that failed are counted, so that a table whose refreshes fail in a row is suspended."""
+"""Add failed scheduled runs, so that a table with consecutive failures is suspended."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the table."""
+    """Create the table."""
     op.create_table(
         "dt_failed_runs",
         sa.Column("table_name", sa.String(767), primary_key=True),
@@ -21,5 +21,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop it."""
+    """Drop the table."""
     op.drop_table("dt_failed_runs")

@@ -1,4 +1,4 @@
-"""A stage can make a table, which has a name of its own until the commit."""
+"""Add stages that create a table, which has a temporary name until the commit."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,11 +10,11 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column; no earlier stage made a table."""
+    """Add the column; stages of earlier releases created no tables."""
     op.add_column("dt_stages", sa.Column("creates", sa.String(767)))
 
 
 def downgrade() -> None:
-    """Drop it."""
+    """Drop the column."""
     with op.batch_alter_table("dt_stages") as table:
         table.drop_column("creates")

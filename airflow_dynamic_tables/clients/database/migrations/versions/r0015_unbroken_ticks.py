@@ -1,4 +1,4 @@
-"""Whether no tick is missing before the data timestamp of a refresh, and up to when what it read was complete."""
+"""Add whether all ticks before a refresh's data timestamp are covered, and up to when its sources were complete."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,7 +12,7 @@ _NAMES = ("unbroken", "complete_until", "watermark")
 
 
 def upgrade() -> None:
-    """Add the columns, unknown for refreshes of earlier releases, and an index by which the latest tick of a table is found."""
+    """Add the columns, null for refreshes of earlier releases, and an index by which the latest tick of a table is found."""
     op.add_column("dt_refreshes", sa.Column("unbroken", sa.Boolean(), nullable=True))
     op.add_column("dt_refreshes", sa.Column("complete_until", sa.DateTime(timezone=True), nullable=True))
     op.add_column("dt_refreshes", sa.Column("watermark", sa.DateTime(timezone=True), nullable=True))
@@ -20,7 +20,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop them."""
+    """Drop the columns and the index."""
     op.drop_index("dt_refreshes_table_schedule", "dt_refreshes")
     for name in _NAMES:
         op.drop_column("dt_refreshes", name)

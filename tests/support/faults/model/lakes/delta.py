@@ -15,7 +15,7 @@ from airflow_dynamic_tables.clients.delta.snapshots import NOTHING_YET
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.formats.commits import DATA_TIMESTAMP, NUMBER, TOKEN
-from airflow_dynamic_tables.services.stages.marks import MARKS
+from airflow_dynamic_tables.services.writes.owner_markers import MARKS
 from tests.support.faults.model.lakes.base import Lake, Seen, rows_of
 from tests.support.faults.model.state import Row, Rows
 from tests.support.faults.model.strikes import FILE

@@ -18,7 +18,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.formats.commits import DATA_TIMESTAMP, NUMBER, TOKEN
-from airflow_dynamic_tables.services.stages.marks import MARKS
+from airflow_dynamic_tables.services.writes.owner_markers import MARKS
 from tests.support.faults.model.lakes.base import Lake, Seen, rows_of
 from tests.support.faults.model.state import Row, Rows
 from tests.support.faults.model.strikes import FILE, WITHIN

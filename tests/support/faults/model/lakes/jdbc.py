@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from airflow_dynamic_tables.clients.postgres.names import COMMITS, STAGE
+from airflow_dynamic_tables.clients.postgres.ddl import COMMITS, STAGE
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from tests.support.faults.model.lakes.base import Lake, Seen, rows_of
 from tests.support.faults.model.state import Row, Rows

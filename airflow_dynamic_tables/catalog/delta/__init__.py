@@ -1,1 +1,0 @@
-"""Entries of Delta tables, in whatever catalog they are: where a table lies; its log knows the rest."""

@@ -1,1 +1,0 @@
-"""PostgreSQL as a catalog: the tables of its databases, and dynamic tables among them."""

@@ -1,1 +1,0 @@
-"""Parts of the one table of commands, by what they are about."""

@@ -1,1 +1,0 @@
-"""The command that makes a table of a query, once."""

@@ -1,1 +1,0 @@
-"""The command that runs unit tests, and what it says of them."""

@@ -1,1 +1,0 @@
-"""The REST gateway as a command: its server, made of what the arguments name."""

@@ -1,1 +1,0 @@
-"""Statements on a terminal: the command, its answers, and the interactive shell."""

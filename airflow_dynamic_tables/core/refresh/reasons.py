@@ -1,0 +1,92 @@
+"""Actions of refreshes and their reasons: codes for programs, sentences for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RefreshAction(StrEnum):
+    """The effect of a refresh on its table."""
+
+    INITIALIZE = "INITIALIZE"
+    """Create the first version."""
+
+    FULL = "FULL"
+    """Replace all rows."""
+
+    PARTITIONS = "PARTITIONS"
+    """Replace some partitions."""
+
+    ADD = "ADD"
+    """Add the rows of a batch of a stream."""
+
+    SKIP = "SKIP"
+    """Change nothing."""
+
+    NO_DATA = "NO_DATA"
+    """Change nothing because no source changed; the table is nevertheless fresh up to a later time."""
+
+    ROLLBACK = "ROLLBACK"
+    """Restore a version. The ``sources`` of such a refresh contain the restored snapshot, so that it cannot expire."""
+
+
+class Initial(StrEnum):
+    """The scope of the first scheduled refresh of a table with time partitions."""
+
+    ALL = "all"
+    """All data of its sources, or the ticks from its ``start_date`` on."""
+
+    LATEST = "latest"
+    """The partitions of its own tick."""
+
+
+class ReasonCode(StrEnum):
+    """Why a refresh takes its action."""
+
+    SCHEDULED = "SCHEDULED"
+    """The schedule time determined it."""
+
+    UPDATED = "UPDATED"
+    """An asset was updated."""
+
+    ASKED_FOR = "ASKED_FOR"
+    """The partitions were requested explicitly."""
+
+    FULL_REFRESH = "FULL_REFRESH"
+    """A full refresh was requested."""
+
+    STREAMED = "STREAMED"
+    """A stream has a batch."""
+
+    ALREADY_FRESH = "ALREADY_FRESH"
+    """It would overwrite newer data."""
+
+    NOTHING_TO_REFRESH = "NOTHING_TO_REFRESH"
+    """There are no partitions to replace."""
+
+    UNCHANGED = "UNCHANGED"
+    """The sources are unchanged since the table was built."""
+
+    CREATED_AS = "CREATED_AS"
+    """The table was created or replaced by CREATE TABLE AS."""
+
+    SUSPENDED = "SUSPENDED"
+    """The refreshes of the table are suspended."""
+
+    UPSTREAM_SUSPENDED = "UPSTREAM_SUSPENDED"
+    """An upstream table is suspended."""
+
+    ROLLBACK = "ROLLBACK"
+    """An earlier version was requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a refresh takes its action: ``code`` is stable across releases, ``text`` may change."""
+
+    code: ReasonCode
+    text: str
+
+    def __str__(self) -> str:
+        return self.text

@@ -1,1 +1,0 @@
-"""When a table is refreshed: freshness, cron, refresh mode, wall clock."""

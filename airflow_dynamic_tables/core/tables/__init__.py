@@ -1,1 +1,0 @@
-"""What a table is: columns and their types, partitions, versions, formats, retention."""

@@ -1,1 +1,0 @@
-"""What the DAG factory makes DAGs of. No decisions here."""

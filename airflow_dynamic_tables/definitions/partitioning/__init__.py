@@ -1,1 +1,0 @@
-"""What is wrong with the partition keys of a table."""

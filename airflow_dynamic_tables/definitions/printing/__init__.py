@@ -1,1 +1,0 @@
-"""A dynamic table as somebody would declare it: the keys that say it, and these as YAML and as a statement."""

@@ -1,0 +1,1 @@
+"""The rules that a declared table must follow: storage, partition keys, settings."""

@@ -1,0 +1,291 @@
+"""Validation of a table or source beyond single values, and of the agreement between tables of one DAG."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Literal
+
+from airflow_dynamic_tables.core.cron import cron_for
+from airflow_dynamic_tables.core.formats import FORMATS
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.limits import QUERY_CHARACTERS
+from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
+from airflow_dynamic_tables.core.partition_dates import FORMATTER, MissingDateFieldError, check_formatters, formatter_problem
+from airflow_dynamic_tables.core.partition_transforms import plain_keys
+from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
+from airflow_dynamic_tables.core.refresh.sources import option_problem, path_problem
+from airflow_dynamic_tables.core.schedule import RefreshMode
+from airflow_dynamic_tables.core.streaming import source_options
+from airflow_dynamic_tables.core.streaming.source_watermarks import WholeBy
+from airflow_dynamic_tables.definitions.building import (
+    OF_SCHEDULES,
+    Named,
+    asset_reference,
+    awaited_data,
+    calendar_time,
+    dag_of,
+    formatters,
+    mode_decision,
+)
+from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
+from airflow_dynamic_tables.definitions.declarations.table import ACTIONS, ExpectationDeclaration, TableDeclaration
+from airflow_dynamic_tables.definitions.entries import Entry, Expansion
+from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, OF_ONE_DAG, OWN_DAG, DynamicTable
+from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse_condition, refusals
+from airflow_dynamic_tables.definitions.rules.partition_keys import key_mistakes, key_output_mistakes
+from airflow_dynamic_tables.definitions.rules.storage import misplaced, option_mistakes, stream_mistakes
+from airflow_dynamic_tables.definitions.statements.values import SQL_SUFFIX
+
+_CALENDAR_KEYS: tuple[Literal["start_date", "end_date"], ...] = ("start_date", "end_date")
+
+_NO_CALENDAR = "no calendar has this time in UTC: it needs the years 1 to 9999; write a time in this century, or leave it out"
+
+
+def source_mistakes(entry: Entry, declared: SourceDeclaration) -> Iterator[Mistake]:
+    """Yield the mistakes of a source."""
+    for option in declared.options:
+        if problem := option_problem(declared.format, option):
+            yield entry.document.key_mistake((*entry.location, "options", option), problem)
+    if problem := path_problem(declared.path):
+        yield entry.mistake("path", problem)
+    if entry.formats and (problem := entry.formats.source_problem(entry.identifier.catalog, declared.format)):
+        yield entry.mistake("format", problem)
+    if entry.dropped.isdisjoint({"watermark", "options", "complete_when", "partitioned_by"}):
+        yield from _watermark_mistakes(entry, declared)
+
+
+def _watermark_mistakes(entry: Entry, declared: SourceDeclaration) -> Iterator[Mistake]:
+    traits = FORMATS[declared.format]
+    for option, problem in source_options.option_problems(declared.options, declared.partitioned_by or None):
+        place = (*entry.location, "options", option)
+        unknown = option not in source_options.OPTIONS
+        yield entry.document.key_mistake(place, problem) if unknown else entry.mistake("options", problem, option)
+    if declared.watermark != "source":
+        needs = "takes effect only with 'watermark: source'; add that, or remove it"
+        for option in filter(source_options.OPTIONS.__contains__, declared.options):
+            yield entry.document.key_mistake((*entry.location, "options", option), f"{option!r} {needs}")
+        if declared.complete_when is not None:
+            yield entry.mistake("complete_when", f"'complete_when' {needs}")
+        if declared.watermark is not None and not traits.tells_news:
+            yield entry.mistake("watermark", f"a source of format {declared.format} tells no stream what is new in it")
+    elif not (traits.is_folder or traits.lists_partitions):
+        why = "no marker lies in one, and no metastore adds it when it is whole; read a folder of files or a Hive table instead"
+        yield entry.mistake("watermark", f"a source of format {declared.format} has no partitions to look for: {why}")
+    elif traits.is_folder and not declared.partitioned_by:
+        yield entry.mistake("watermark", "a watermark needs partitions; name their keys under 'partitioned_by'")
+    else:
+        if source_options.INTERVAL not in declared.options:
+            message = f"a watermark needs option '{source_options.INTERVAL}': how much time a partition holds, e.g. 1 hour"
+            yield entry.mistake("watermark", message)
+        if traits.is_folder and declared.complete_when is not None and declared.complete_when.by is WholeBy.METASTORE:
+            yield entry.mistake("complete_when", "no metastore knows the partitions of a folder; use {file: _SUCCESS}")
+
+
+def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansion | None) -> Iterator[Mistake]:
+    """Yield the mistakes of a table; consequences of values that were dropped are omitted."""
+    if entry.dropped.isdisjoint({"freshness", "refresh_mode", "schedule"}):
+        yield from _schedule_mistakes(entry, declared)
+        yield from _continuous_mistakes(entry, declared)
+        if entry.dropped.isdisjoint({"continuous", "format"}):
+            yield from stream_mistakes(entry, declared)
+    if entry.dropped.isdisjoint({*_CALENDAR_KEYS, "timezone"}):
+        yield from _calendar_mistakes(entry, declared)
+    if "format" not in entry.dropped and (problem := misplaced(entry, declared)):
+        yield entry.mistake("format" if declared.format else "name", problem)
+    if "partitioned_by" not in entry.dropped:
+        yield from key_mistakes(entry, declared)
+    if entry.dropped.isdisjoint({"partitioned_by", "options"}):
+        yield from _formatter_mistakes(entry, declared)
+        yield from option_mistakes(entry, declared, expansion is None or expansion.may_have_watermark)
+    yield from _expectation_mistakes(entry, declared, expansion.analysis.outputs if expansion is not None else None)
+    if expansion is not None:
+        yield from _spelling_mistakes(entry, declared, expansion.analysis)
+    if expansion is not None and expansion.analysis.outputs is not None:
+        yield from _output_mistakes(entry, declared, expansion.analysis)
+
+
+def waiting_mistakes(entry: Entry, declared: TableDeclaration, named: Named) -> Iterator[Mistake]:
+    """Yield mistakes of what a table waits for: the assets that refresh it, or their absence, and data."""
+    for number, awaited in enumerate(declared.wait_for):
+        try:
+            awaited_data(entry, awaited, named)
+        except ValueError as error:
+            yield entry.mistake("wait_for", str(error), number)
+    for place, item in declared.on.located() if declared.on else ():
+        try:
+            asset = asset_reference(item, named)
+        except ValueError as error:
+            yield entry.mistake("on", str(error), *place)
+        else:
+            if asset.table == entry.identifier:
+                yield entry.mistake("on", "a table cannot be refreshed by its own updates", *place)
+    if declared.on is not None and dag_of(declared.over(entry.defaults)) is not None:
+        yield entry.mistake("on", "updates refresh one table, so it has a DAG of its own; write 'dag: none', or take 'on' away")
+    schedule = declared.schedule or entry.defaults.schedule
+    if schedule == NO_SCHEDULE and declared.on is None and entry.dropped.isdisjoint({"on", "schedule"}):
+        yield entry.mistake("schedule", "nothing would refresh this table; name assets under 'on', or write a cron expression")
+
+
+def group_mistakes(
+    tables: Iterable[DynamicTable], entries: Mapping[TableIdentifier, Entry]
+) -> list[tuple[TableIdentifier, Mistake]]:
+    """Return the tables that disagree with the first table of their DAG, with their mistakes."""
+    first_of: dict[str, DynamicTable] = {}
+    mistakes: list[tuple[TableIdentifier, Mistake]] = []
+    for table in tables:
+        first = first_of.setdefault(table.dag, table) if table.dag else table
+        for key in OF_ONE_DAG:
+            if getattr(table, key) != getattr(first, key):
+                message = (
+                    f"{key!r} is not as in {first.identifier} ({first.path.name}, line {first.line}), which is in the same DAG "
+                    f"{table.dag!r}: tables of one DAG agree on it; say it in 'defaults', or take another 'dag'"
+                )
+                mistakes.append((table.identifier, entries[table.identifier].mistake(key, message)))
+    return mistakes
+
+
+def forbidden_mistakes(entry: Entry, declared: TableDeclaration, allowed: Allowed) -> Iterator[Mistake]:
+    """Yield mistakes of predicates that need more than is allowed; queries are checked when they are read."""
+    for number, item in enumerate(declared.expectations):
+        if item.predicate is not None and len(item.predicate) <= QUERY_CHARACTERS and allowed != EVERYTHING:
+            place = (*entry.location, "expectations", number, "predicate")
+            for problem in refusals(analyse_condition(item.predicate).needs, allowed):
+                yield entry.document.text_mistake(place, problem.offset, problem.message)
+
+
+def _schedule_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
+    decision = mode_decision(entry, declared)
+    key = "freshness" if declared.freshness else "refresh_mode" if declared.refresh_mode else "name"
+    if decision.mode is not RefreshMode.CONTINUOUS and not (declared.schedule or entry.defaults.schedule):
+        try:
+            cron_for(decision.freshness)
+        except ValueError as error:
+            yield entry.mistake(key, str(error))
+
+
+def _continuous_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
+    """Yield mistakes of keys that apply only to scheduled tables; defaults are ignored."""
+    decision = mode_decision(entry, declared)
+    for key in (*OF_SCHEDULES, "on") if decision.mode is RefreshMode.CONTINUOUS else ():
+        if getattr(declared, key) not in (None, OWN_DAG):
+            said = f"{decision.reason}, so this table is refreshed all the time, by a DAG of its own, which takes no {key!r}"
+            yield entry.mistake(key, f"{said}; take it away, or write 'refresh_mode: full'")
+
+
+def _calendar_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
+    times: list[datetime] = []
+    merged = declared.over(entry.defaults)
+    for key in _CALENDAR_KEYS:
+        try:
+            time = calendar_time(merged, key)
+        except OverflowError:
+            yield entry.mistake(key, _NO_CALENDAR)
+        else:
+            times += [time] if time else []
+    if len(times) == len(_CALENDAR_KEYS) and times != sorted(times):
+        yield entry.mistake("end_date" if declared.end_date else "start_date", "'end_date' is before 'start_date'")
+
+
+def _formatter_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
+    keys = plain_keys(declared.partition_keys)
+    for option, pattern in declared.options.items():
+        match = FORMATTER.fullmatch(option)
+        if match and match["column"] not in keys:
+            hidden = any(match["column"] in key for key in declared.partition_keys if key not in keys)
+            why = "; a date formatter is for a key that is a column" if hidden else did_you_mean(match["column"], keys)
+            message = f"{match['column']!r} is no partition key of this table{why}"
+            yield entry.document.key_mistake((*entry.location, "options", option), message)
+        elif match:
+            try:
+                check_formatters({match["column"]: pattern})
+            except MissingDateFieldError:
+                pass  # the formatter of another key may have it
+            except ValueError as error:
+                yield entry.mistake("options", str(error), option)
+    try:
+        check_formatters(formatters(entry, declared))
+    except ValueError as error:
+        if isinstance(error, MissingDateFieldError):  # others are reported at their options already
+            yield entry.mistake("options", str(error))
+
+
+def _spelling_mistakes(entry: Entry, declared: TableDeclaration, analysis: Analysis) -> Iterator[Mistake]:
+    """Yield mistakes of formatters whose values do not match the type of the column, never or not always."""
+    types = dict(zip(analysis.outputs or (), analysis.types or (), strict=False))
+    for option, pattern in declared.options.items():
+        match = FORMATTER.fullmatch(option)
+        kind = types.get(match["column"]) if match else None
+        if kind is not None and _is_pattern(pattern) and (problem := formatter_problem(pattern, kind)):
+            yield entry.mistake("options", problem, option)
+
+
+def _is_pattern(pattern: str) -> bool:
+    """Return whether a pattern is valid by itself; invalid ones are reported already."""
+    try:
+        check_formatters({"": pattern})
+    except ValueError as error:
+        return isinstance(error, MissingDateFieldError)
+    return True
+
+
+def _output_mistakes(entry: Entry, declared: TableDeclaration, analysis: Analysis) -> Iterator[Mistake]:
+    names = [name for name in analysis.outputs or () if name]
+    known = frozenset(names)
+    if "partitioned_by" not in entry.dropped:
+        yield from key_output_mistakes(entry, declared, analysis)
+    for column in declared.columns:
+        if column not in known:
+            message = f"the query returns no column {column!r}{did_you_mean(column, names)}"
+            yield entry.document.key_mistake((*entry.location, "columns", column), message)
+    listed = [column for column in declared.columns if column in known]
+    if entry.document.path.suffix == SQL_SUFFIX and listed != [name for name in dict.fromkeys(names) if name in declared.columns]:
+        yield entry.mistake("columns", f"a column list orders nothing: the query returns {', '.join(names)}; list them so")
+    uses = Counter(name.lower() for name in names)
+    for name in sorted(name for name, count in uses.items() if count > 1):
+        yield entry.mistake("query", f"the query returns column {name!r} more than once; give each its own name with AS")
+
+
+def _expectation_mistakes(entry: Entry, declared: TableDeclaration, outputs: tuple[str | None, ...] | None) -> Iterator[Mistake]:
+    names: set[str] = set()
+    for number, item in enumerate(declared.expectations):
+        if item.full_name in names:
+            message = f"expectation {item.full_name!r} is listed twice; give one of them another 'name'"
+            yield entry.mistake("expectations", message, number)
+        names.add(item.full_name)
+        legal = [action.value for action in ACTIONS[item.kind]]
+        if item.action is not None and item.action not in legal:
+            message = f"{item.action!r} is no action of {item.kind}; use {' | '.join(legal)}{did_you_mean(item.action, legal)}"
+            yield entry.mistake("expectations", message, number, "action")
+        yield from _column_mistakes(entry, item, number, None if outputs is None else [name for name in outputs if name])
+
+
+def _column_mistakes(entry: Entry, item: ExpectationDeclaration, number: int, returned: list[str] | None) -> Iterator[Mistake]:
+    """Yield mistakes of columns that the query does not return; ``returned`` is ``None`` when the columns are unknown."""
+    folded = None if returned is None else {name.lower() for name in returned}
+
+    def unknown(column: str) -> str | None:
+        if folded is None or column.lower() in folded:
+            return None
+        return f"the query returns no column {column!r}{did_you_mean(column, returned or ())}"
+
+    for kind, columns in (("not_null", item.not_null), ("unique", item.unique)):
+        for position, column in enumerate(columns or ()):
+            if message := unknown(column):
+                yield entry.mistake("expectations", message, number, kind, position)
+    for column in item.accepted_values or ():
+        if message := unknown(column):
+            yield entry.document.key_mistake((*entry.location, "expectations", number, "accepted_values", column), message)
+    if item.predicate is not None:
+        place = (*entry.location, "expectations", number, "predicate")
+        if len(item.predicate) > QUERY_CHARACTERS:
+            message = f"the predicate has more than {QUERY_CHARACTERS:,} characters"
+            yield entry.document.text_mistake(place, QUERY_CHARACTERS, message)
+            return
+        condition = analyse_condition(item.predicate)
+        for problem in condition.problems:
+            yield entry.document.text_mistake(place, problem.offset, problem.message)
+        for span in condition.columns:
+            if message := unknown(span.text):
+                yield entry.document.text_mistake(place, span.start, message)

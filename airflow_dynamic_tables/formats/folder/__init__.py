@@ -1,1 +1,0 @@
-"""Tables that are folders of files, replaced file by file (atomicity: none)."""

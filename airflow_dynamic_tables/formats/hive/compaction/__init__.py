@@ -1,1 +1,0 @@
-"""Small files of Hive tables made few: which may be, and the commit that does it without a version."""

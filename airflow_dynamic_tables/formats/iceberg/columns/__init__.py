@@ -1,1 +1,0 @@
-"""What the columns of an Iceberg table are called in its files."""

@@ -1,1 +1,0 @@
-"""Rows that other engines deleted without writing their data files anew."""

@@ -1,0 +1,97 @@
+"""Folders of files as sources: bindings, and row counts from footers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow_dynamic_tables.clients.files import fingerprint, list_files, plain_path
+from airflow_dynamic_tables.clients.object_stores import as_os_errors
+from airflow_dynamic_tables.clients.stores import Store
+from airflow_dynamic_tables.core.refresh.plan import SourceBinding
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.schema import partition_of
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, StageRejectedError, TableNotFoundError
+from airflow_dynamic_tables.formats.data_files import count_rows
+from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest, unsettled
+
+_AT_ONCE = 64
+"""Number of footers read per step: few more than needed, and enough for all threads."""
+
+
+def count(source: Source, store: Store | None, partition: Mapping[str, str], least: int) -> int:  # noqa: ARG001 - see bind
+    """Count the rows in a folder, or in one partition of it, up to ``least``.
+
+    :raises TableNotFoundError: if the folder does not exist.
+    :raises CatalogUnavailableError: if it cannot be listed completely, or a file is missing, damaged or incomplete.
+    """
+    try:
+        files = list_files(source.path or "")
+    except FileNotFoundError as error:
+        raise TableNotFoundError(f"Source {source.identifier}: there is nothing at {source.path}.") from error
+    folders = folders_of(source, files)
+    covered = {folder for folder in set(folders.values()) if partition.items() <= partition_of(folder).items()}
+    wanted = [file for file in files if folders[file] in covered]
+    rows = 0
+    try:
+        with as_os_errors():
+            for start in range(0, len(wanted), _AT_ONCE):
+                rows += sum(count_rows(wanted[start : start + _AT_ONCE], source.format))
+                if rows >= least:
+                    break
+    except (OSError, StageRejectedError) as error:
+        raise CatalogUnavailableError(f"Source {source.identifier}: {error}") from error
+    return rows
+
+
+def bind(source: Source, store: Store | None, view: str, conf: Mapping[str, str]) -> SourceBinding:  # noqa: ARG001 - common signature
+    """Bind a folder to its current files.
+
+    :raises ConfigurationError: if it does not exist, or is empty and has no schema.
+    :raises CatalogUnavailableError: if it cannot be listed completely.
+    """
+    seen_at = datetime.now(UTC)
+    try:
+        files = list_files(source.path or "")
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"Source {source.identifier}: there is nothing at {source.path}.") from error
+    except CatalogUnavailableError as error:
+        raise CatalogUnavailableError(f"Source {source.identifier}: {error}") from error
+    if not files and not source.schema:
+        raise ConfigurationError(
+            f"Source {source.identifier}: no data files under {source.path} and no schema in its definition."
+        )
+    return SourceBinding(
+        identifier=str(source.identifier),
+        view=view,
+        format=source.format,
+        version=fingerprint(files),
+        files=tuple(files),
+        base_path=source.path if source.partition_keys else None,
+        schema=source.schema,
+        partition_keys=source.partition_keys,
+        options=dict(source.options),
+        state=_state(source, files, seen_at),
+    )
+
+
+def folders_of(source: Source, files: Iterable[str]) -> dict[str, str]:
+    """Return the folder of each file relative to the source: the name of its partition."""
+    below = len(plain_path(source.path or "").rstrip("/")) + 1
+    return {file: plain_path(file)[below:].rpartition("/")[0] for file in files}
+
+
+def _state(source: Source, files: Mapping[str, Mapping[str, Any]], seen_at: datetime) -> SourceState:
+    folders = folders_of(source, files)
+    specs = {folder: partition_of(folder) for folder in set(folders.values())}
+    partitions = {folder: {key: spec[key] for key in source.partition_keys if key in spec} for folder, spec in specs.items()}
+    listed = [(partitions[folders[file]], (file, info)) for file, info in files.items()]
+    return SourceState(
+        version=fingerprint(files),
+        location=source.path,
+        schema=schema_digest(source.schema or ""),
+        partitions=fingerprints(listed),
+        unsettled=unsettled(listed, seen_at),
+    )

@@ -1,1 +1,0 @@
-"""Folders of files that nobody here refreshes: Parquet, ORC, CSV, JSON."""

@@ -1,0 +1,298 @@
+"""Stages of refreshes of PostgreSQL tables: a stage table, and a folder for the plan and the result of the job.
+
+A commit is one transaction that also writes its row in the table of commits, so its outcome can always be looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from airflow_dynamic_tables.clients.deleting import delete_folder
+from airflow_dynamic_tables.clients.postgres.ddl import TableName
+from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresError
+from airflow_dynamic_tables.clients.postgres.tables import (
+    forget_commits,
+    is_made_here,
+    keep_entry,
+    kept_kind,
+    lock_commits,
+    make_own_tables,
+    named_holders,
+)
+from airflow_dynamic_tables.clients.stores import PostgresStore
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.schema import TableLayout
+from airflow_dynamic_tables.core.sinks import Sink
+from airflow_dynamic_tables.core.versions import Version, recorded
+from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
+    CommitRejectedError,
+    CommitUnknownError,
+    ConfigurationError,
+    StageRejectedError,
+    TableAlreadyExistsError,
+)
+from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
+from airflow_dynamic_tables.formats.commits import check_base, check_result, fresh_until, unknown, until_done
+from airflow_dynamic_tables.formats.postgres import records
+from airflow_dynamic_tables.formats.postgres.checking import ServerTable, check_free, checked_stage, find, layout_columns
+from airflow_dynamic_tables.formats.postgres.records import Horizon, Record, Seen
+from airflow_dynamic_tables.formats.postgres.replacing import Replacing, describe_anew
+
+STAGES = "_stages"
+"""Subfolder of a table's folder that contains the folders of its stages."""
+
+DRIVER = "org.postgresql.Driver"
+
+
+class JdbcStagedTable(StagedTable):
+    """The stage of one refresh.
+
+    :param folder: URI of the table's folder.
+    """
+
+    def __init__(self, store: PostgresStore, database: str, name: TableName, folder: str, token: str) -> None:
+        self._store = store
+        self._server = store.server
+        self._database = database
+        self._name = name
+        self._folder = folder
+        self._token = token
+
+    @property
+    def table(self) -> TableName:
+        """The stage table that the job creates."""
+        return self._name.stage(self._token)
+
+    def begin(self) -> str:
+        """See :meth:`StagedTable.begin`."""
+        return f"{self._folder}/{STAGES}/{quote(self._token, safe='')}"
+
+    def sink(self) -> Sink:
+        """See :meth:`StagedTable.sink`.
+
+        :raises StageRejectedError: if the commit would be rejected because the table was replaced.
+        """
+        with self._server.connected(self._database) as opened:
+            self._check_table(opened, records.look(opened, self._name))
+        return Sink(
+            url=self._server.jdbc_url(self._database),
+            driver=DRIVER,
+            table=self.table.quoted,
+            user=self._server.user,
+            password_variable=next(iter(self._store.passwords), None),
+        )
+
+    def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
+        """See :meth:`StagedTable.commit`."""
+        if version := self.outcome():
+            return version
+        check_result(request, self._token, self.begin())
+        make_own_tables(self._server, self._database, self._name)
+        self._server.release(self._database)  # the job has finished reading its sources
+        version = until_done(lambda: self._attempt(request, before_publish), self._name, "replacing its rows")
+        with suppress(OSError):  # maintenance deletes what remains
+            delete_folder(self._folder, self.begin())
+        return version
+
+    def _attempt(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version | None:
+        """Publish the stage; return ``None`` if there was a concurrent commit."""
+        with self._server.connected(self._database) as opened:
+            seen = records.look(opened, self._name, self._token)
+        before_publish()
+        doing = f"The commit of {self._token}"
+        try:
+            with (
+                named_holders(self._server, self._database, self._name, doing, CommitRejectedError),
+                self._server.transaction(self._database, self._store.lock_timeout) as opened,
+            ):
+                horizon = Horizon.now(opened)
+                lock_commits(opened, self._name)
+                now = records.look(opened, self._name, self._token)
+                if now.last != seen.last:
+                    return None
+                if now.is_fenced:
+                    raise CommitRejectedError(f"The stage of {self._token} was given up meanwhile.")
+                return self._publish(opened, request, seen, horizon)
+        except PostgresError as error:
+            raise CommitRejectedError(f"The commit of {self._token} was refused, and changed nothing: {error}") from error
+        except CommitUnknownError as error:
+            with suppress(CatalogUnavailableError, CommitUnknownError):
+                return self._looked_up()
+            raise unknown(self._name, error) from error
+
+    def _looked_up(self) -> Version | None:
+        """Return the version of a commit whose response was lost; ``None`` if it failed and can no longer succeed.
+
+        :raises PostgresError: if the server cannot be queried, or still has the transaction open.
+        """
+        with self._server.transaction(self._database, self._store.lock_timeout) as opened:
+            lock_commits(opened, self._name)  # the commit held this lock until its end
+            record = records.record_of(opened, self._name, self._token)
+        return record.version if record is not None else None
+
+    def _publish(self, opened: OpenDatabase, request: CommitRequest, seen: Seen, horizon: Horizon) -> Version:
+        target = self._check_table(opened, seen)
+        self._check_generation(opened, request, target)
+        columns = request.result.columns
+        is_rebuild = False
+        if target is not None:
+            layout = layout_of(target, seen.record)
+            layout.check_keys(self._name, request.partition_keys, request.rebuild)
+            is_rebuild = not layout.is_kept(columns, layout.partition_keys)
+            columns = layout.evolved(columns, request.rebuild)
+        with named_holders(self._server, self._database, self.table, f"The commit of {self._token}", CommitRejectedError):
+            stage = checked_stage(opened, self.table, request)
+        replacing = Replacing(opened, stage, request.result.rows, horizon, self._store.lock_timeout)
+        if target is None:
+            forget_commits(opened, self._name)  # of a table dropped by others: no commit may build on its versions
+            replacing.create(self._name)
+        else:
+            replacing.replace(target, request.partitions, columns, is_rebuild=is_rebuild)
+        made = find(opened, self._name)
+        if made is None:
+            raise StageRejectedError(f"{self._name} was dropped by a trigger of the database.")
+        describe_anew(opened, made, request.comment, columns)
+        continued = seen.record.version if seen.record is not None and target is not None else None
+        version = self._version(request, seen.number + 1, fresh_until(request.data_timestamp, continued))
+        record = Record(version, columns, request.partition_keys, made.oid, made.has_rows(opened))
+        records.add(opened, self._name, record)
+        return version
+
+    def _check_table(self, opened: OpenDatabase, seen: Seen) -> ServerTable | None:
+        """Return the table left by the latest commit; ``None`` if the name is free.
+
+        :raises StageRejectedError: if it was not created by a refresh.
+        """
+        table = find(opened, self._name)
+        if table is not None and seen.record is None:
+            raise StageRejectedError(f"{self._name} is there already and of no refresh; choose another name for the table.")
+        if table is not None and seen.record is not None and not is_made_here(opened, self._name):
+            raise StageRejectedError(
+                f"{self._name} is not the table that version {seen.number} left: somebody dropped that one, or renamed it, and "
+                "made another. Rename or drop this one in PostgreSQL, and the next refresh makes the table anew; or have "
+                f"refreshes replace its rows from now on: dynamic-tables adopt {ObjectPath(self._database, self._name.listed)}."
+            )
+        return table
+
+    def _check_generation(self, opened: OpenDatabase, request: CommitRequest, target: ServerTable | None) -> None:
+        """Check that the table is the one the refresh was planned on, and was not restored to an earlier version.
+
+        :raises CommitRejectedError: if it was dropped, or dropped and recreated.
+        """
+        kept = [record.version for record in records.records(opened, self._name)]
+        if (base := request.base) is not None and (target is None or all(version.token != base.token for version in kept)):
+            raise CommitRejectedError(
+                f"{self._name} was dropped after this refresh was planned, so nothing was committed; refresh it again."
+            )
+        check_base(self._name, request, kept[-1] if kept else None, lambda: kept)
+
+    def _version(self, request: CommitRequest, number: int, data_timestamp: datetime | None) -> Version:
+        return Version(
+            number=number,
+            token=self._token,
+            snapshot=f"{number}:{self._token}",  # numbers repeat after a table was dropped
+            data_timestamp=data_timestamp,
+            committed_at=datetime.now(UTC),
+            sources=dict(request.sources),
+            partitions=recorded(request.partitions),
+        )
+
+    def outcome(self) -> Version | None:
+        """See :meth:`StagedTable.outcome`: the commit itself writes its row."""
+        with self._server.connected(self._database) as opened:
+            record = records.record_of(opened, self._name, self._token)
+        return record.version if record is not None else None
+
+    def fence(self) -> None:
+        """See :meth:`StagedTable.fence`."""
+        try:
+            make_own_tables(self._server, self._database, self._name)
+        except ConfigurationError:
+            return  # without a schema no commit can succeed
+        try:
+            with (
+                named_holders(self._server, self._database, self._name, f"Giving up {self._token}", CommitRejectedError),
+                self._server.transaction(self._database, self._store.lock_timeout) as opened,
+            ):
+                lock_commits(opened, self._name)
+                records.fence(opened, self._name, self._token)
+        except PostgresError as error:
+            raise CommitRejectedError(f"Nobody can give up {self._token} now: {error}") from error
+
+    def abort(self, location: str | None = None) -> None:  # noqa: ARG002 - found by name
+        """See :meth:`StagedTable.abort`."""
+        drop_stage(self._store, self._database, self._name, self.table)
+        delete_folder(self._folder, self.begin())
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """A one-off commit: ``entry`` is the catalog's entry of the table, with its ``kind``.
+
+    If ``is_new``, the commit creates the table and writes the entry; otherwise both have to exist.
+    """
+
+    entry: Mapping[str, Any]
+    is_new: bool
+
+
+class OneOffStagedTable(JdbcStagedTable):
+    """The stage of a one-off table: created from a query once, or with rows replaced by those of a query."""
+
+    def __init__(self, store: PostgresStore, database: str, name: TableName, folder: str, token: str, once: Once) -> None:
+        super().__init__(store, database, name, folder, token)
+        self._once = once
+
+    def _attempt(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version | None:
+        self._check()  # before the commit is recorded in the ledger as possibly published
+        try:
+            return super()._attempt(request, before_publish)
+        except CommitRejectedError:
+            self._check()  # the object that has the name explains more than the failed statement
+            raise
+
+    def _check(self) -> None:
+        if self._once.is_new:
+            with self._server.connected(self._database) as opened:
+                check_free(opened, self._name)
+
+    def _publish(self, opened: OpenDatabase, request: CommitRequest, seen: Seen, horizon: Horizon) -> Version:
+        if not self._once.is_new:
+            if kept_kind(opened, self._name) != self._once.entry["kind"] or not is_made_here(opened, self._name):
+                raise CommitRejectedError(f"{self._name} was dropped or made anew while it was to be replaced; try again.")
+            return super()._publish(opened, request, seen, horizon)
+        check_free(opened, self._name)
+        if not keep_entry(opened, self._name, self._once.entry):
+            raise TableAlreadyExistsError(f"{self._name} was declared as a dynamic table meanwhile; it stays as it is.")
+        forget_commits(opened, self._name)  # of a dropped table with this name
+        return super()._publish(opened, request, Seen(seen.last, None), horizon)
+
+
+def drop_stage(store: PostgresStore, database: str, table: TableName, stage: TableName) -> int | None:
+    """Drop a stage table if it exists.
+
+    :return: its size in bytes; ``None`` if it does not exist.
+    :raises ConflictError: if a job still writes to it.
+    """
+    with (
+        named_holders(store.server, database, stage, f"Dropping a stage of {table}"),
+        store.server.transaction(database, store.lock_timeout) as opened,
+    ):
+        if find(opened, stage) is None:
+            return None
+        (size,) = opened.rows("SELECT pg_total_relation_size(to_regclass(%(name)s)) AS bytes", {"name": stage.quoted})
+        opened.run(f"DROP TABLE {stage.quoted}")
+        return int(size.bytes or 0)
+
+
+def layout_of(table: ServerTable, record: Record | None) -> TableLayout:
+    """Return the layout that the next refresh has to match."""
+    if record is None:
+        return TableLayout(layout_columns(table, ()))
+    return TableLayout(layout_columns(table, record.columns), record.partition_keys)

@@ -1,1 +1,0 @@
-"""The job of unit tests: queries run over rows that were given, and what they return as text."""

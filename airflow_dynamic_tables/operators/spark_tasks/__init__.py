@@ -1,1 +1,0 @@
-"""What tasks have in common that run a Spark job."""

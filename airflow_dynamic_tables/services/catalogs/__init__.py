@@ -1,1 +1,0 @@
-"""What catalogs hold, by name: listed, described, made and dropped."""

@@ -1,0 +1,1 @@
+"""Registering, suspending, renaming and dropping dynamic tables."""

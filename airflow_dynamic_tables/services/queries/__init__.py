@@ -1,1 +1,0 @@
-"""What only catalogs know of a query: their views and functions."""

@@ -1,0 +1,39 @@
+"""Loading query tests with their definitions. It imports no catalog, so that commands that only check definitions start fast."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from airflow_dynamic_tables.clients.spark_parser import SparkParser
+from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.definitions.cache import Cache
+from airflow_dynamic_tables.definitions.loader import load_sound_definitions
+from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.definitions.queries.text import Analysis, refusals
+from airflow_dynamic_tables.definitions.query_test_reading import load_query_tests
+from airflow_dynamic_tables.definitions.query_test_rows import QueryTest
+from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
+from airflow_dynamic_tables.services.project import Project
+
+
+def load_tests(
+    project: Project, spark: SparkParser | None = None, columns: ReturnedColumns | None = None
+) -> tuple[Definitions, tuple[QueryTest, ...], tuple[Mistake, ...]]:
+    """Return the definitions of a project, their valid tests, and the mistakes of both.
+
+    :param spark: parses SQL; without it, the built-in parser is used.
+    :param columns: provides the columns that queries return.
+    :raises ConfigurationError: if Spark's parser does not respond.
+    """
+    cache = Cache.of_user()
+    read = cache.analyse if spark is None else partial(cache.analyse_with, spark)
+
+    def analyse(query: str) -> Analysis:
+        analysis = read(query)
+        return replace(analysis, problems=(*analysis.problems, *refusals(analysis.needs, project.conventions.allowed)))
+
+    conventions = project.conventions
+    definitions, broken = load_sound_definitions(project.path, conventions=conventions, cache=cache, spark=spark, columns=columns)
+    tests, mistakes = load_query_tests(project.path, definitions, broken, analyse)
+    return definitions, tests, tuple(sorted((*broken, *mistakes)))

@@ -1,1 +1,0 @@
-"""Stages between ledger and table: leases, settling, landing, quarantine."""

@@ -1,0 +1,226 @@
+"""Current state of the watermark sources of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from airflow_dynamic_tables.clients.files import plain_path
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.mistakes import shown
+from airflow_dynamic_tables.core.partitions import parse_spec
+from airflow_dynamic_tables.core.refresh.permissions import Allowed
+from airflow_dynamic_tables.core.refresh.plan import SourceBinding
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.schedule import APART, on_the_wall
+from airflow_dynamic_tables.core.streaming.source_watermarks import (
+    EMPTY,
+    PartitionOrder,
+    PartitionTimeError,
+    PartitionWatermark,
+    SeenPartition,
+    TimeOf,
+    WholeBy,
+    choose,
+    reached_by,
+)
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.formats.incremental_scan import Increment, why_another
+from airflow_dynamic_tables.formats.registry import bind
+from airflow_dynamic_tables.services.queries import inline_views
+from airflow_dynamic_tables.services.watermarks.completeness import made, obstacle_of
+from airflow_dynamic_tables.services.watermarks.increments import Growth, SourceGrowth, restricted
+from airflow_dynamic_tables.services.watermarks.places import PartitionFolder, folders_of, partition_names
+from airflow_dynamic_tables.services.workspace import Workspace
+
+_VIEW = "growth"
+"""Placeholder for the view name, which is not known yet."""
+
+_JUST_NOW = "a file came just now"
+
+
+def look(
+    workspace: Workspace, table: DynamicTable, sources: Mapping[TableIdentifier, Source], current: Version | None
+) -> Growth | None:
+    """List every watermark source of a table; ``None`` if there are none.
+
+    The partitions read so far are those recorded in the ledger with the current version, so they follow commits and rollbacks.
+
+    :raises ConfigurationError: if partition values are no time, or a class of the user cannot be used.
+    :raises CatalogUnavailableError: if a catalog or store is unavailable.
+    """
+    if not any(source.watermark for source in sources.values()):
+        return None
+    read = workspace.ledger.source_states(current.token) if current is not None else {}
+    growing: dict[str, SourceGrowth] = {}
+    for identifier in inline_views(workspace, table, sources).upstream:
+        source = sources.get(identifier)
+        if source is not None and source.watermark is not None:
+            state = read.get(str(identifier))
+            known = dict(state.partitions) if state is not None and state.partitions is not None else {}
+            growing[str(identifier)] = look_at(workspace, source, source.watermark, known, table.timezone)
+    return Growth(growing, table.formatters, current.token if current is not None else None) if growing else None
+
+
+def recorded_watermark(
+    workspace: Workspace, table: DynamicTable, sources: Mapping[TableIdentifier, Source], current: Version | None
+) -> datetime | None:
+    """Return the watermark of a table version, naive; ``None`` if a source has none yet, or there is no watermark source."""
+    read = workspace.ledger.source_states(current.token) if current is not None else {}
+    reached: list[datetime | None] = []
+    for identifier in inline_views(workspace, table, sources).upstream:
+        source = sources.get(identifier)
+        if source is not None and source.watermark is not None:
+            state = read.get(str(identifier))
+            time_of = _time_of(source.watermark, source.partition_keys, workspace.settings.allowed)
+            reached.append(reached_by((state.partitions or ()) if state is not None else (), time_of, source.watermark))
+    return min((time for time in reached if time is not None), default=None) if None not in reached else None
+
+
+def look_at(
+    workspace: Workspace, source: Source, watermark: PartitionWatermark, read: Mapping[str, str], timezone: str
+) -> SourceGrowth:
+    """List one source, given the fingerprints of the partitions read so far; raises the same errors as :func:`look`."""
+    folders, binding = _listed(workspace, source, watermark, read)
+    allowed = workspace.settings.allowed
+    time_of = _time_of(watermark, binding.partition_keys, allowed)
+    now = workspace.now()
+    newest = max((folder.changed_at for folder in folders.values() if folder.changed_at), default=now)
+    judge = obstacle_of(watermark.complete, max(now, newest), allowed)
+    wall = on_the_wall(now.astimezone(ZoneInfo(timezone)))
+    listed = _by_partition(binding)
+    seen: list[SeenPartition] = []
+    try:
+        reached = reached_by(read, time_of, watermark)
+        for name, fingerprint in _fingerprints(binding, folders, watermark, read):
+            start = time_of(parse_spec(name) if name else {})
+            folder = folders.get(name)
+            obstacle = None
+            if fingerprint != read.get(name) and watermark.complete.by is not WholeBy.METASTORE:
+                obstacle = (
+                    "it came just now" if folder is None else judge(folder) or _grown(folder, listed.get(name, ()), watermark)
+                )
+            seen.append(
+                SeenPartition(
+                    name=name,
+                    start=start,
+                    end=watermark.end_of(start),
+                    fingerprint=fingerprint,
+                    created_at=folder.created_at if folder is not None else None,
+                    obstacle=obstacle,
+                    is_ahead=start > wall + APART,
+                )
+            )
+    except (PartitionTimeError, OverflowError) as error:
+        raise ConfigurationError(
+            f"{source.identifier}: {error}. Nothing is read of it until that partition is gone, or its time can be read."
+        ) from error
+    return SourceGrowth(source, binding, choose(seen, read, watermark, reached), read, reached)
+
+
+def _listed(
+    workspace: Workspace, source: Source, watermark: PartitionWatermark, read: Mapping[str, str]
+) -> tuple[dict[str, PartitionFolder], SourceBinding]:
+    """List the folders of the partitions, and then the files, because a marker is written after all files."""
+    stores = workspace.readable(source.identifier.catalog).stores()
+    if source.path is not None:
+        folders = folders_of(workspace, source, source.partition_keys, None)
+        return folders, bind(source, stores, _VIEW)
+    binding = bind(source, stores, _VIEW)
+    partitions = binding.state.partitions if binding.state is not None else None
+    moved = [name for name, fingerprint in (partitions or {}).items() if read.get(name) != fingerprint]
+    needs_folders = watermark.complete.by is not WholeBy.METASTORE or watermark.order is PartitionOrder.CREATED
+    if not moved or not needs_folders:
+        return {}, binding
+    return folders_of(workspace, source, binding.partition_keys, moved), bind(source, stores, _VIEW)
+
+
+def _fingerprints(
+    binding: SourceBinding, folders: Mapping[str, PartitionFolder], watermark: PartitionWatermark, read: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield each existing partition with its fingerprint.
+
+    An empty folder is omitted if completeness is defined by quiet time, because it may not have been filled yet.
+    """
+    partitions = dict((binding.state.partitions if binding.state is not None else None) or {})
+    yield from partitions.items()
+    for name in folders:
+        if name not in partitions and (watermark.complete.by is not WholeBy.QUIET or name in read):
+            yield name, EMPTY
+
+
+def _by_partition(binding: SourceBinding) -> dict[str, set[str]]:
+    files: dict[str, set[str]] = {}
+    for file, name in partition_names(binding).items():
+        files.setdefault(name, set()).add(plain_path(file))
+    return files
+
+
+def _grown(folder: PartitionFolder, files: Iterable[str], watermark: PartitionWatermark) -> str | None:
+    """Return why a folder is no longer quiet: a file arrived after it was listed."""
+    is_quiet = watermark.complete.by is not WholeBy.QUIET or folder.is_link or folder.files.issuperset(files)
+    return None if is_quiet else _JUST_NOW
+
+
+def _time_of(watermark: PartitionWatermark, keys: tuple[str, ...], allowed: Allowed) -> TimeOf:
+    """Return the function that extracts the time of a partition; without keys, those of the partition are used in order."""
+    extractor = watermark.extractor
+    if extractor.class_path is None:
+        return lambda spec: extractor.time_of(spec, keys or tuple(spec))
+    class_path = extractor.class_path
+    custom = made(class_path, "extract", allowed)
+
+    def time_of(spec: Mapping[str, str]) -> datetime:
+        names = list(keys or spec)
+        try:
+            time = custom.extract(names, [spec.get(key) for key in names])
+        except (Exception, SystemExit) as error:
+            raise PartitionTimeError(
+                shown(f"{class_path} gives no time of {dict(spec)} ({type(error).__name__}: {error})")
+            ) from error
+        if not isinstance(time, datetime) or time.tzinfo is not None:
+            raise PartitionTimeError(
+                f"{class_path} gives {time!r} for {dict(spec)}; it has to give a datetime without a time zone"
+            )
+        return time
+
+    return time_of
+
+
+def added_since(
+    workspace: Workspace, source: Source, watermark: PartitionWatermark, timezone: str, view: str, since: SourceState | None
+) -> Increment:
+    """Return the partitions that are complete now, in order, each with all its files.
+
+    A change of a partition that was read ends the stream; until that partition is complete again, nothing is read. Removed
+    partitions are ignored, because absence proves nothing.
+
+    :param timezone: the time zone of partition times.
+    :param view: the view as which a stream reads the source.
+    :param since: the state that was read, from the binding of earlier changes.
+    :raises ConfigurationError: see :func:`~airflow_dynamic_tables.services.watermarks.source_progress.look`.
+    """
+    read = dict(since.partitions or {}) if since is not None else {}
+    growth = look_at(workspace, source, watermark, read, timezone)
+    batch = growth.batch
+    told = Growth({str(source.identifier): growth}, {}, None)
+    if told.obstacle is not None:
+        return Increment(waiting=told.obstacle)
+    state = growth.binding.state or SourceState(growth.binding.version)
+    if since is not None and (why := why_another(since, state)):
+        return Increment(ended=why)
+    if changed := [one.name for one in batch.taken if one.name in read]:
+        return Increment(ended=f"partition {changed[0]} was read before, and has changed since", late=told.late)
+    taken = {one.name: one.fingerprint for one in batch.taken}
+    waiting = told.why_waiting
+    if moving := sorted(taken.keys() & set(state.unsettled)):  # none is read, so that the order of partitions is kept
+        taken = {}
+        waiting = f"a file of partition {moving[0]} changed just now, or is a link"
+    if since is not None and not taken:
+        return Increment(waiting=waiting)
+    binding = restricted(growth.binding, view, set(taken), {**read, **taken})
+    return Increment(binding, waiting=waiting, late=told.late if taken else ())

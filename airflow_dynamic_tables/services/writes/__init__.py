@@ -1,0 +1,1 @@
+"""Staged writes: lease, stage, one commit, one outcome."""

@@ -1,0 +1,83 @@
+"""Commit of a stage that a job has written, for refreshes and for publishing from quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from airflow_dynamic_tables.clients.files import exists, read_text
+from airflow_dynamic_tables.core.partition_transforms import plain_keys
+from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.refresh.plan import PLAN_FILE, RefreshPlan, RefreshResult
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, StageRejectedError
+from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
+from airflow_dynamic_tables.ledger.base import Stage
+
+_DAMAGED = (FileNotFoundError, IsADirectoryError, ValueError)
+"""Errors of reading a missing or incomplete file; other errors mean that the storage is unavailable."""
+
+
+def read_plan(stage: Stage) -> RefreshPlan:
+    """Read the plan stored beside a stage.
+
+    :raises StageRejectedError: if it is missing or damaged.
+    :raises CatalogUnavailableError: if its storage cannot be read.
+    """
+    what = f"The plan of stage {stage.token} of {stage.table}"
+    try:
+        return RefreshPlan.from_json(read_text(f"{stage.location}/{PLAN_FILE}"))
+    except _DAMAGED as error:
+        todo = f"run dynamic-tables abort {stage.token}, and refresh again"
+        raise StageRejectedError(f"{what} is missing or damaged: {error}; {todo}.") from error
+    except OSError as error:
+        raise _unreadable(what, error) from error
+
+
+def read_result(planned: RefreshPlan) -> RefreshResult:
+    """Read the result that the job has written.
+
+    :raises StageRejectedError: if it is missing or damaged.
+    :raises CatalogUnavailableError: if its storage cannot be read.
+    """
+    what = f"The result of the job of {planned.identifier}"
+    try:
+        return RefreshResult.from_json(read_text(planned.result_location))
+    except FileNotFoundError as error:
+        if not exists(planned.stage):  # the plan is gone with it
+            gone = f"The stage of {planned.identifier} is gone ({planned.stage}): somebody deleted it while the job ran"
+            raise StageRejectedError(f"{gone}; nothing was committed, so refresh again.") from error
+        raise StageRejectedError(f"The job of {planned.identifier} ended without a result; nothing was committed.") from error
+    except _DAMAGED as error:
+        raise StageRejectedError(f"{what} is damaged: {error}; nothing was committed, so refresh again.") from error
+    except OSError as error:
+        raise _unreadable(what, error) from error
+
+
+def _unreadable(what: str, error: OSError) -> CatalogUnavailableError:
+    return CatalogUnavailableError(f"{what} cannot be read: {error.strerror or error}; try again when its storage answers.")
+
+
+def versions_read(planned: RefreshPlan) -> dict[str, str]:
+    """Return the version of every table that the query reads."""
+    return {source.identifier: source.version for source in planned.sources}
+
+
+def publish_stage(
+    staged: StagedTable, planned: RefreshPlan, result: RefreshResult, before_publish: Callable[[], None]
+) -> Version:
+    """Commit the stage; see :meth:`~airflow_dynamic_tables.formats.base.StagedTable.commit`."""
+    adds = planned.follows is not None and plain_keys(planned.partition_keys)
+    request = CommitRequest(
+        result=result,
+        data_timestamp=planned.data_timestamp,
+        sources=versions_read(planned),
+        partition_keys=planned.partition_keys,
+        partitions=PartitionSet.of(result.partitions) if adds else planned.partitions,
+        comment=planned.comment,
+        rebuild=planned.rebuild,
+        position=planned.position,
+        follows=planned.follows,
+        stage=planned.stage,
+        base=planned.stands_on,
+    )
+    return staged.commit(request, before_publish)

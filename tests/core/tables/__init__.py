@@ -1,1 +1,0 @@
-"""Partitions, schemas, retention."""

@@ -1,1 +1,0 @@
-"""What changes of queries touch."""

@@ -1,1 +1,0 @@
-"""Unit tests of queries as declared."""
