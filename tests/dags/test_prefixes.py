@@ -85,6 +85,7 @@ def test_catalog_and_listing_name_that_dag_and_another_one_is_told(
             str(identifier): dag_id for identifier, dag_id in IDS.items()
         }
         assert {status.workflow_id for status in list_tables(workspace, {}).tables} == set(IDS.values()), "no longer defined"
+        caplog.clear()
         ensure(workspace, tables[PARENT])
         assert not caplog.messages
         ensure(workspace, replace(tables[PARENT], dag_id_prefix="prod_"))
