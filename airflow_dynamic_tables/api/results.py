@@ -148,7 +148,7 @@ class ResultRouter(APIRouter):
         model = model_of(get_type_hints(endpoint)["return"])
 
         @wraps(endpoint)
-        def answer(*arguments: Any, **named: Any) -> ResultModel:
-            return model.model_validate(plain(endpoint(*arguments, **named)))
+        def answer(*arguments: Any, **named: Any) -> Any:
+            return plain(endpoint(*arguments, **named))  # FastAPI validates it by the model
 
         super().add_api_route(path, answer, **{**options, "response_model": model})

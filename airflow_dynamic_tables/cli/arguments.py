@@ -8,6 +8,9 @@ from typing import Any
 
 from airflow_dynamic_tables.cli import argument_types
 
+COMMAND_PACKAGE = "airflow_dynamic_tables.cli.commands"
+"""The package of the functions of commands."""
+
 
 @dataclass(frozen=True, slots=True)
 class Argument:
@@ -102,7 +105,7 @@ MASTER = Argument(
 WITHOUT_SPARK = Argument(
     ("--without-spark",),
     "do not start Java to check queries and columns with Spark, and do not ask the catalogs",
-    {"action": argument_types.calling("airflow_dynamic_tables.cli.commands.definitions.validate")},
+    {"action": argument_types.calling(f"{COMMAND_PACKAGE}.definitions.validate")},
 )
 DEBUG = Argument(("--debug",), "show the traceback of an error, and log more", {"action": "store_true"})
 TABLE = Argument(("table",), "a table: its name, database.name or catalog.database.name", {"metavar": "TABLE"})

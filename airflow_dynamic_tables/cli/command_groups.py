@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from airflow_dynamic_tables.cli import argument_types
 from airflow_dynamic_tables.cli.arguments import (
+    COMMAND_PACKAGE,
     DEBUG,
     INTO,
     MASTER,
@@ -37,7 +38,7 @@ STATEMENTS_COMMAND = Command(
 )
 
 
-AS_SOMEBODY_ELSE = (
+OF_A_REQUEST = (
     Argument(
         ("--scheduled",),
         "as its schedule would: skipped if no input changed, and five failures in a row suspend the table",
@@ -55,7 +56,7 @@ SERVING_COMMANDS: tuple[Command, ...] = (
     Command(
         "serve",
         "run the REST API without Airflow",
-        "airflow_dynamic_tables.cli.commands.serving.serve_gateway",
+        f"{COMMAND_PACKAGE}.serving.serve_gateway",
         (
             Argument(("--host",), "address to listen on (default: 127.0.0.1, this machine only)", {"default": "127.0.0.1"}),
             Argument(
@@ -91,8 +92,6 @@ SERVING_COMMANDS: tuple[Command, ...] = (
 )
 
 
-_PACKAGE = "airflow_dynamic_tables.cli.commands"
-
 SPARK_COMMANDS = CommandGroup(
     "spark",
     "a warm Spark server on this machine, and faster starts of Spark",
@@ -100,7 +99,7 @@ SPARK_COMMANDS = CommandGroup(
         Command(
             "start",
             "start the server, or find the running one",
-            f"{_PACKAGE}.spark.start_server",
+            f"{COMMAND_PACKAGE}.spark.start_server",
             (
                 Argument(
                     ("--idle",),
@@ -126,14 +125,14 @@ SPARK_COMMANDS = CommandGroup(
         Command(
             "stop",
             "stop the server and everything that it runs",
-            f"{_PACKAGE}.spark.stop_server",
+            f"{COMMAND_PACKAGE}.spark.stop_server",
             STATE,
             "Stop the server and everything that it runs. It is killed if it does not stop within 20 seconds.",
         ),
         Command(
             "status",
             "show whether the server runs, its address, and how long it has been idle",
-            f"{_PACKAGE}.spark.show_server",
+            f"{COMMAND_PACKAGE}.spark.show_server",
             (*STATE, OUTPUT),
             "Show the server: running, stopped, changing (a command starts or stops it), hung (it does not answer) or died. "
             "Exits with 1 for the last two.",
@@ -141,7 +140,7 @@ SPARK_COMMANDS = CommandGroup(
         Command(
             "archive",
             "make Spark start faster on this machine: store the classes that Java loads",
-            f"{_PACKAGE}.spark.store_classes",
+            f"{COMMAND_PACKAGE}.spark.store_classes",
             (OUTPUT, DEBUG),
             "Run a small refresh, and store the classes that it loads as Java has them in memory, 170 MB in the user's "
             "folder of caches. Every spark-submit and every Spark server that this package starts uses them from then on. "
@@ -155,7 +154,7 @@ DEPLOYMENT_COMMANDS: tuple[Command, ...] = (
     Command(
         "diff",
         "compare what is declared with what is deployed",
-        f"{_PACKAGE}.deployments.diff",
+        f"{COMMAND_PACKAGE}.deployments.diff",
         (
             TABLES,
             Argument(("--exit-code",), "also exit with 1 if a table differs", {"action": "store_true"}),
@@ -171,7 +170,7 @@ DEPLOYMENT_COMMANDS: tuple[Command, ...] = (
     Command(
         "apply",
         "deploy the definitions: register new tables, alter changed ones",
-        f"{_PACKAGE}.deployments.apply",
+        f"{COMMAND_PACKAGE}.deployments.apply",
         (
             TABLES,
             Argument(
@@ -193,7 +192,7 @@ DEPLOYMENT_COMMANDS: tuple[Command, ...] = (
     Command(
         "export",
         "export deployed tables as YAML or SQL definitions",
-        f"{_PACKAGE}.deployments.export",
+        f"{COMMAND_PACKAGE}.deployments.export",
         (
             TABLES,
             Argument(
@@ -209,7 +208,7 @@ DEPLOYMENT_COMMANDS: tuple[Command, ...] = (
     Command(
         "create",
         "register defined tables in their catalogs",
-        f"{_PACKAGE}.tables.create_tables",
+        f"{COMMAND_PACKAGE}.tables.create_tables",
         (TABLES, *STATE, OUTPUT),
         "Register dynamic tables in their catalogs, or alter them where the definition changed. The first refresh does this "
         "too; no data is written.",
@@ -217,7 +216,7 @@ DEPLOYMENT_COMMANDS: tuple[Command, ...] = (
     Command(
         "adopt",
         "turn an existing Hive table into a dynamic table",
-        f"{_PACKAGE}.tables.adopt_table",
+        f"{COMMAND_PACKAGE}.tables.adopt_table",
         (TABLE, *STATE, OUTPUT),
         "Turn an existing table of the Hive metastore into the dynamic table that is defined under its name. Its rows stay, and "
         "every refresh replaces the partitions that it plans. Columns, partition keys and format must be those of the query.",
@@ -229,7 +228,7 @@ DEFINITION_COMMANDS: tuple[Command, ...] = (
     Command(
         "init",
         "create a sample project: a table, its source, a DAG file",
-        f"{_PACKAGE}.definitions.init",
+        f"{COMMAND_PACKAGE}.definitions.init",
         (INTO, DEBUG),
         "Write a project that runs: a dynamic table and its source as YAML, the catalogs, the DAG file for Airflow, and a week "
         "of data that ends yesterday. Prints the next commands. If one of its files already exists, it writes nothing.",
@@ -238,7 +237,7 @@ DEFINITION_COMMANDS: tuple[Command, ...] = (
     Command(
         "validate",
         "check the definitions and print every mistake",
-        f"{_PACKAGE}.checking.validate",
+        f"{COMMAND_PACKAGE}.checking.validate",
         (WITHOUT_SPARK, *STATE),
         "Check every definition. Prints every mistake of every file as path:line:column: message, and exits with 1 if there "
         "is one. Needs no catalog, no Spark and no Airflow: right for a pre-commit hook or CI. If PySpark and Java are "
@@ -249,7 +248,7 @@ DEFINITION_COMMANDS: tuple[Command, ...] = (
     Command(
         "test",
         "run the unit tests of queries",
-        f"{_PACKAGE}.query_tests.test",
+        f"{COMMAND_PACKAGE}.query_tests.test",
         (
             TABLES,
             Argument(("--junit-xml",), "also write the results to this file, in the format of CI servers", {"metavar": "FILE"}),
@@ -264,14 +263,14 @@ DEFINITION_COMMANDS: tuple[Command, ...] = (
     Command(
         "plan",
         "show what a scheduled refresh would do",
-        f"{_PACKAGE}.definitions.plan",
+        f"{COMMAND_PACKAGE}.definitions.plan",
         (
             TABLES,
             SCHEDULE_TIME,
             Argument(
                 ("--compare",),
                 "also read the tables: show missed ticks that it would make up for, and warn of changes that it would refuse",
-                {"action": argument_types.calling(f"{_PACKAGE}.deployments.plan")},
+                {"action": argument_types.calling(f"{COMMAND_PACKAGE}.deployments.plan")},
             ),
             *STATE,
             OUTPUT,
@@ -284,20 +283,18 @@ DEFINITION_COMMANDS: tuple[Command, ...] = (
     Command(
         "schema",
         "print the JSON Schema of definition files",
-        f"{_PACKAGE}.schema.schema",
+        f"{COMMAND_PACKAGE}.schema.schema",
         (DEBUG,),
         "Print the JSON Schema of definition files, for completion and checks in an editor.",
     ),
 )
 
 
-_CHANGING_PACKAGE = "airflow_dynamic_tables.cli.commands.changing"
-
 CHANGING_COMMANDS: tuple[Command, ...] = (
     Command(
         "ctas",
         "create a table from a query, once",
-        "airflow_dynamic_tables.cli.commands.ctas.create_table",
+        f"{COMMAND_PACKAGE}.ctas.create_table",
         (
             Argument(("table",), "its name: catalog.database.table, or less", {"metavar": "NAME"}),
             Argument(("--query",), "the query that returns its rows", {"metavar": "SQL"}),
@@ -329,7 +326,7 @@ CHANGING_COMMANDS: tuple[Command, ...] = (
     Command(
         "suspend",
         "stop refreshing a table",
-        f"{_CHANGING_PACKAGE}.suspend_table",
+        f"{COMMAND_PACKAGE}.changing.suspend_table",
         (
             TABLE,
             Argument(("--reason",), "the reason, which the history and list show", {"metavar": "TEXT", "default": ""}),
@@ -343,7 +340,7 @@ CHANGING_COMMANDS: tuple[Command, ...] = (
     Command(
         "resume",
         "refresh a suspended table again",
-        f"{_CHANGING_PACKAGE}.resume_table",
+        f"{COMMAND_PACKAGE}.changing.resume_table",
         (TABLE, *STATE, OUTPUT),
         "Refresh a suspended table again, from the next run of its DAG on. Earlier failures no longer count.",
         is_daily=True,
@@ -351,7 +348,7 @@ CHANGING_COMMANDS: tuple[Command, ...] = (
     Command(
         "rename",
         "give a dynamic table another name",
-        f"{_CHANGING_PACKAGE}.rename_table",
+        f"{COMMAND_PACKAGE}.changing.rename_table",
         (TABLE, Argument(("new",), "its new name; the database stays", {"metavar": "NEW"}), *STATE, OUTPUT),
         "Give a dynamic table another name within its database; data, versions and history follow. Refused while it is being "
         "refreshed, or when a refresh of it is in quarantine. Change the name in its definition, too: if the former name is "
@@ -360,7 +357,7 @@ CHANGING_COMMANDS: tuple[Command, ...] = (
     Command(
         "recover",
         "finish or undo refreshes that were interrupted",
-        f"{_CHANGING_PACKAGE}.recover_table",
+        f"{COMMAND_PACKAGE}.changing.recover_table",
         (TABLE, *STATE, OUTPUT),
         "Finish or undo each refresh of a table whose process is gone, and finish an interrupted rename, as the next refresh "
         "and gc do. Running refreshes are not touched. Prints what was done, and what is left and why; exits with 1 if "
@@ -369,7 +366,7 @@ CHANGING_COMMANDS: tuple[Command, ...] = (
     Command(
         "drop",
         "drop a dynamic table",
-        f"{_CHANGING_PACKAGE}.drop_table",
+        f"{COMMAND_PACKAGE}.changing.drop_table",
         (
             TABLE,
             Argument(("--yes",), "drop it; without this, only check that it could be dropped", {"action": "store_true"}),

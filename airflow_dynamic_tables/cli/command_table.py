@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from airflow_dynamic_tables.cli import argument_types
 from airflow_dynamic_tables.cli.arguments import (
+    COMMAND_PACKAGE,
     FORCE,
     LIMIT,
     MASTER,
@@ -20,16 +21,16 @@ from airflow_dynamic_tables.cli.arguments import (
     sections,
 )
 from airflow_dynamic_tables.cli.command_groups import (
-    AS_SOMEBODY_ELSE,
     CHANGING_COMMANDS,
     DEFINITION_COMMANDS,
     DEPLOYMENT_COMMANDS,
+    OF_A_REQUEST,
     SERVING_COMMANDS,
     SPARK_COMMANDS,
     STATEMENTS_COMMAND,
 )
 
-_MODULE = "airflow_dynamic_tables.cli.commands.catalogs"
+_MODULE = f"{COMMAND_PACKAGE}.catalogs"
 _COMMON = (*STATE, OUTPUT)
 
 _CATALOG = Argument(("catalog",), "a catalog (default: the default catalog)", {"metavar": "CATALOG", "nargs": "?"})
@@ -172,7 +173,6 @@ CATALOG_COMMANDS: tuple[Command, ...] = (
 
 SUMMARY = "Tables that keep themselves fresh: SQL plus a freshness in YAML, refreshed atomically."
 
-_PACKAGE = "airflow_dynamic_tables.cli.commands"
 
 _ALL: tuple[Command | CommandGroup, ...] = (
     *DEFINITION_COMMANDS,
@@ -180,7 +180,7 @@ _ALL: tuple[Command | CommandGroup, ...] = (
     Command(
         "refresh",
         "run one refresh now, without Airflow",
-        f"{_PACKAGE}.refresh.refresh",
+        f"{COMMAND_PACKAGE}.refresh.refresh",
         (
             TABLE,
             SCHEDULE_TIME,
@@ -193,7 +193,7 @@ _ALL: tuple[Command | CommandGroup, ...] = (
             ),
             FORCE,
             Argument(("--show",), "also print the first rows of the table, ten at most", {"action": "store_true"}),
-            *AS_SOMEBODY_ELSE,
+            *OF_A_REQUEST,
             MASTER,
             *STATE,
             OUTPUT,
@@ -207,7 +207,7 @@ _ALL: tuple[Command | CommandGroup, ...] = (
     Command(
         "list",
         "list dynamic tables: version, freshness, last refresh",
-        f"{_PACKAGE}.tables.list_tables",
+        f"{COMMAND_PACKAGE}.tables.list_tables",
         (*STATE, OUTPUT),
         "List the defined dynamic tables, and those in their catalogs that are no longer defined.",
         is_daily=True,
@@ -215,7 +215,7 @@ _ALL: tuple[Command | CommandGroup, ...] = (
     Command(
         "show",
         "show one dynamic table: columns, versions, refreshes, rows",
-        f"{_PACKAGE}.tables.show_table",
+        f"{COMMAND_PACKAGE}.tables.show_table",
         (
             TABLE,
             Argument(("--rows",), "also print that many rows", {"type": argument_types.positive, "default": 0, "metavar": "N"}),
@@ -240,7 +240,7 @@ _ALL: tuple[Command | CommandGroup, ...] = (
     Command(
         "history",
         "list the latest refreshes and rollbacks, newest first",
-        f"{_PACKAGE}.tables.history",
+        f"{COMMAND_PACKAGE}.tables.history",
         (ONE_TABLE, LIMIT, *STATE, OUTPUT),
         "List the latest refreshes with action, reason, result, rows, bytes and the seconds of each step.",
         is_daily=True,
@@ -249,7 +249,7 @@ _ALL: tuple[Command | CommandGroup, ...] = (
     Command(
         "rollback",
         "make an earlier version current again",
-        f"{_PACKAGE}.tables.rollback_table",
+        f"{COMMAND_PACKAGE}.tables.rollback_table",
         (
             TABLE,
             Argument(
@@ -269,7 +269,7 @@ _ALL: tuple[Command | CommandGroup, ...] = (
     Command(
         "publish",
         "commit a refresh that is in quarantine",
-        f"{_PACKAGE}.tables.publish_stage",
+        f"{COMMAND_PACKAGE}.tables.publish_stage",
         (TOKEN, *STATE, OUTPUT),
         "Commit a refresh that its row count put into quarantine. Everything else is checked again. Refused if newer data of "
         "the same partitions has been committed since.",
@@ -277,14 +277,14 @@ _ALL: tuple[Command | CommandGroup, ...] = (
     Command(
         "abort",
         "delete a refresh that is in quarantine",
-        f"{_PACKAGE}.tables.abort_stage",
+        f"{COMMAND_PACKAGE}.tables.abort_stage",
         (TOKEN, *STATE),
         "Delete a refresh that its row count put into quarantine. The table stays as it is.",
     ),
     Command(
         "compact",
         "merge small files of a dynamic table",
-        f"{_PACKAGE}.tables.compact_table",
+        f"{COMMAND_PACKAGE}.tables.compact_table",
         (
             TABLE,
             Argument(
@@ -302,7 +302,7 @@ _ALL: tuple[Command | CommandGroup, ...] = (
     Command(
         "gc",
         "clean up after refreshes that died, and expire old versions",
-        f"{_PACKAGE}.tables.gc",
+        f"{COMMAND_PACKAGE}.tables.gc",
         (*STATE, OUTPUT),
         "Finish or undo each refresh whose process is gone. Expire versions beyond the retention of their tables, delete "
         "unreferenced files, and prune old history. Running refreshes are not touched. Safe to run at any time.",
@@ -318,7 +318,7 @@ _ALL: tuple[Command | CommandGroup, ...] = (
             Command(
                 "upgrade",
                 "create the tables of the databases, or migrate them to this release",
-                f"{_PACKAGE}.tables.upgrade_databases",
+                f"{COMMAND_PACKAGE}.tables.upgrade_databases",
                 STATE,
                 "Create the tables of the ledger and of the `sql` catalogs, or migrate them to this release. SQLite is migrated "
                 "automatically; run this once per release for PostgreSQL.",

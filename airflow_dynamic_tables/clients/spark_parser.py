@@ -113,7 +113,7 @@ class SparkParser:
         refusals: list[Refusal] = []
         try:
             gateway = self._gateway or self._start()
-            with _own_exceptions():
+            with own_exceptions():
                 yield gateway, refusals
         except Py4JJavaError as error:
             thrown = error.java_exception
@@ -187,7 +187,7 @@ def _analyzer(gateway: Any) -> Any:
 
 
 @contextmanager
-def _own_exceptions() -> Iterator[None]:
+def own_exceptions() -> Iterator[None]:
     """Restore Py4J's own exception handling: PySpark patches it to ask the Java of a session in this process."""
     from py4j import java_gateway, protocol
 

@@ -52,10 +52,10 @@ def write_states(connection: Connection, token: str, states: Mapping[str, Source
 def read_states(connection: Connection, token: str) -> dict[str, SourceState]:
     """Return the source states of a refresh, by source."""
     rows = connection.execute(select(source_states).where(source_states.c.token == token)).mappings()
-    return {row["source"]: from_plain(SourceState, _fields(row)) for row in rows}
+    return {row["source"]: from_plain(SourceState, _state_fields(row)) for row in rows}
 
 
-def _fields(row: RowMapping) -> dict[str, Any]:
+def _state_fields(row: RowMapping) -> dict[str, Any]:
     fields = {name: row[name] for name in row if name not in ("token", "source")}
     return {**fields, "unsettled": fields["unsettled"] or []}  # missing in rows of earlier releases
 
@@ -340,17 +340,15 @@ def _column(value: Any) -> Any:
     return value if isinstance(value, datetime) else to_plain(value)
 
 
-def _sql_fields(row: RowMapping) -> dict[str, Any]:
+def _fields(row: RowMapping) -> dict[str, Any]:
     """Convert columns to fields."""
     others = {name: value for name, value in row.items() if name != "table_name"}
     return {**others, "table": TableIdentifier.parse(row["table_name"])}
 
 
 def _to_stage(row: RowMapping) -> Stage:
-    return from_plain(Stage, _sql_fields(row))
+    return from_plain(Stage, _fields(row))
 
 
 def _to_refresh(row: RowMapping) -> Refresh:
-    return from_plain(
-        Refresh, {**_sql_fields(row), "expectations": row["expectations"] or ()}
-    )  # missing in rows of earlier releases
+    return from_plain(Refresh, {**_fields(row), "expectations": row["expectations"] or ()})  # missing in rows of earlier releases

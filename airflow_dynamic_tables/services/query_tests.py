@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from airflow_dynamic_tables.core.formats import FORMATS
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
 from airflow_dynamic_tables.core.partition_dates import scheduled_partitions
@@ -23,18 +22,17 @@ from airflow_dynamic_tables.core.query_test_plans import (
     ReturnedRows,
 )
 from airflow_dynamic_tables.core.query_test_values import Cell, Row, cell_of, cell_of_spark, seen_by_readers, sql_of
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
+from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.core.types import parse_type
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.definitions.queries.editing import replace_tables
 from airflow_dynamic_tables.definitions.query_test_rows import GivenRows, QueryTest
 from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError
-from airflow_dynamic_tables.services.queries import bind_functions, inline_views
+from airflow_dynamic_tables.services.queries import inline_views
 from airflow_dynamic_tables.services.refresh.binding import view_name
-from airflow_dynamic_tables.services.refresh.planning import Bound
+from airflow_dynamic_tables.services.refresh.planning import bind_query
 from airflow_dynamic_tables.services.refresh.preview import statement
 from airflow_dynamic_tables.services.refresh.requests import in_time_zone
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -211,32 +209,11 @@ def plan_test(workspace: Workspace, test: QueryTest, sources: Mapping[TableIdent
     table = inline_views(workspace, test.table, others)
     _check_given(table, given)
     views = {name: view_name(table, number) for number, name in enumerate(table.upstream)}
-    query, functions = bind_functions(
-        workspace, replace_tables(table.expanded_query, {name: quote(view) for name, view in views.items()})
-    )
     bindings = tuple(SourceBinding(str(name), view, format="values", version="given") for name, view in views.items())
     time, partitions = _refreshed(test)
-    traits = FORMATS[table.format]
-    plan = RefreshPlan(
-        token="test",
-        identifier=str(table.identifier),
-        schedule_time=time,
-        action=RefreshAction.FULL,
-        reason=f"test: {test.name}",
-        statement=statement(table.expanded_query, partitions),
-        query=query,
-        stage="",
-        file_format=traits.file_format,
-        keys_in_files=traits.keys_in_files,
-        partition_keys=table.partition_keys,
-        partitions=partitions,
-        sources=bindings,
-        functions=functions,
-        timezone=table.timezone,
-        expectations=table.expectations,
-        settings=Bound(table, bindings, query, functions).settings,
-        allowed=workspace.settings.allowed,
-    )
+    why = (RefreshAction.FULL, f"test: {test.name}")
+    plan = bind_query(workspace, table, bindings).plan("test", time, why, workspace.settings.allowed)
+    plan = replace(plan, statement=statement(table.expanded_query, partitions), partitions=partitions)
     tables = tuple(_given_table(given[name], view, sources.get(name)) for name, view in views.items())
     return QueryTestPlan(plan, tables, test.expected.query)
 

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
@@ -115,6 +115,15 @@ def record_seconds(reports: Iterable[pytest.TestReport]) -> None:
     RECORDED.write_text(json.dumps(kept, indent=0) + "\n")
 
 
+def _expected_seconds(items: Iterable[pytest.Item], key: Callable[[pytest.Item], str]) -> dict[str, float]:
+    """Add up the recorded seconds of tests, by a key."""
+    recorded = recorded_seconds()
+    seconds: dict[str, float] = defaultdict(float)
+    for item in items:
+        seconds[key(item)] += recorded.get(unit_of(item), UNKNOWN_SECONDS)
+    return seconds
+
+
 def scope_of(item: pytest.Item) -> str:
     """Return what runs in one worker: the tests of a server, or a file without those."""
     return _server(item) or _file(item)
@@ -125,10 +134,7 @@ def order_for_workers(items: list[pytest.Item], scopes: Path) -> None:
 
     :param scopes: where the process that gives the tests to workers, and that has only their node ids, reads their scopes.
     """
-    recorded = recorded_seconds()
-    seconds: dict[str, float] = defaultdict(float)
-    for item in items:
-        seconds[scope_of(item)] += recorded.get(unit_of(item), UNKNOWN_SECONDS)
+    seconds = _expected_seconds(items, scope_of)
     items.sort(key=lambda item: (-seconds[scope_of(item)], scope_of(item)))
     written = scopes.with_name(f"{scopes.name}-{os.getpid()}")
     written.write_text(json.dumps({item.nodeid: scope_of(item) for item in items}))
@@ -164,11 +170,7 @@ def _is_quick(item: pytest.Item, recorded: dict[str, float]) -> bool:
 
 def _parts(items: Sequence[pytest.Item]) -> dict[str, int]:
     """Divide the units of large tests into parts that take equally long."""
-    recorded = recorded_seconds()
-    seconds: dict[str, float] = defaultdict(float)
-    for item in items:
-        if _is_large(item):
-            seconds[unit_of(item)] += recorded.get(unit_of(item), UNKNOWN_SECONDS)
+    seconds = _expected_seconds(filter(_is_large, items), unit_of)
     parts, taken = {}, [0.0] * LARGE_PARTS
     for unit in sorted(seconds, key=lambda unit: (-seconds[unit], unit)):
         lightest = taken.index(min(taken))

@@ -199,7 +199,7 @@ def show(found: Sequence[Difference], form: str) -> None:
         some = [one for one in found if one.change is not Change.UNCHANGED]
         output.listing([_at_a_glance(one) for one in some], "table", _COLUMNS)
         for one in some:
-            _deployments_print(one)
+            _print_difference(one)
     for one in found:
         if one.claimed:
             print(one.claimed, file=sys.stderr)
@@ -217,7 +217,7 @@ def _at_a_glance(one: Difference) -> dict[str, Any]:
     }
 
 
-def _deployments_print(one: Difference) -> None:
+def _print_difference(one: Difference) -> None:
     print(f"\n{one.identifier}: {one.change.words}")
     for line in (one.place and f"declared in {one.place}", one.reason, one.next):
         if line:

@@ -90,7 +90,7 @@ def schema_to_json(columns: Sequence[Column]) -> str:
 
     :raises UnsupportedError: when the text of a type is invalid.
     """
-    return json.dumps({"type": "struct", "fields": [_field(column) for column in columns]})
+    return json.dumps({"type": "struct", "fields": [_json_field(column) for column in columns]})
 
 
 def schema_from_json(schema: str) -> tuple[Column, ...]:
@@ -101,7 +101,7 @@ def schema_from_json(schema: str) -> tuple[Column, ...]:
     return tuple(_column(field) for field in json.loads(schema)["fields"])
 
 
-def _field(column: Column) -> dict[str, Any]:
+def _json_field(column: Column) -> dict[str, Any]:
     kind = parse_type(column.type)
     stored = replace_primitives(kind, lambda part: Primitive("string") if part.name in ("char", "varchar") else part)
     value = Field(column.name, stored, column.nullable, column.comment).as_json()
@@ -267,8 +267,8 @@ def set_columns(table: Table, columns: Sequence[Column], partition_keys: Sequenc
         raise UnsupportedError(f"A Hive table cannot have two columns {repeated[0]}: it does not tell cases of letters apart.")
     if (table.parameters or {}).get(PROVIDER) in _KNOWN_BY_LOG:
         data, keys = [], []
-    table.sd.cols = [_tables_field(column) for column in data]
-    table.partitionKeys = [_tables_field(column) for column in keys]
+    table.sd.cols = [_field(column) for column in data]
+    table.partitionKeys = [_field(column) for column in keys]
     others = {key: value for key, value in (table.parameters or {}).items() if not key.startswith(SCHEMA)}
     table.parameters = {**others, **spark}
 
@@ -314,7 +314,7 @@ def partition_keys_of(table: Table) -> tuple[str, ...]:
     return tuple(spelled.get(field.name, field.name) for field in table.partitionKeys or ())
 
 
-def _tables_field(column: Column) -> FieldSchema:
+def _field(column: Column) -> FieldSchema:
     return FieldSchema(column.name.lower(), hive_type(column.type), column.comment)
 
 

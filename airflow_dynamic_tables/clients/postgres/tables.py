@@ -343,7 +343,7 @@ FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace WHERE n.nspname = %
 """
 """Objects that occupy a table's name. An array type does not conflict, because the server renames it."""
 
-_MAKING_TABLES = {"r": "a table", "p": "a partitioned table", "v": "a view", "m": "a materialized view", "f": "a foreign table"}
+_KINDS_OF_TABLES = {"r": "a table", "p": "a partitioned table", "v": "a view", "m": "a materialized view", "f": "a foreign table"}
 _OTHERS = {"S": "a sequence", "i": "an index", "I": "an index", "c": "a type", "type": "a type"}
 
 _RIGHTS = """
@@ -373,7 +373,7 @@ def occupant(database: OpenDatabase, name: TableName) -> Occupant | None:
     if not rows:
         return None
     kind = rows[0].kind
-    return Occupant(_MAKING_TABLES.get(kind) or _OTHERS.get(kind, "something else"), kind in _MAKING_TABLES, rows[0].owner)
+    return Occupant(_KINDS_OF_TABLES.get(kind) or _OTHERS.get(kind, "something else"), kind in _KINDS_OF_TABLES, rows[0].owner)
 
 
 def check_rights(server: PostgresServer, database: str, name: TableName) -> None:

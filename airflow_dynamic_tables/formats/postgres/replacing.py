@@ -436,7 +436,7 @@ class Replacing:
         self.database.run(f"DROP TABLE {self.stage.name.quoted}")
 
 
-def describe_anew(database: OpenDatabase, table: ServerTable, comment: str | None, columns: Sequence[Column]) -> None:
+def update_comments(database: OpenDatabase, table: ServerTable, comment: str | None, columns: Sequence[Column]) -> None:
     """Write the comments of a table and its columns where they differ."""
     if comment is not None and comment != table.comment:
         database.run(f"COMMENT ON TABLE {table.name.quoted} IS {literal(comment)}")

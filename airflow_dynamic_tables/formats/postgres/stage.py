@@ -42,7 +42,7 @@ from airflow_dynamic_tables.formats.commits import check_base, check_result, fre
 from airflow_dynamic_tables.formats.postgres import records
 from airflow_dynamic_tables.formats.postgres.checking import ServerTable, check_free, checked_stage, find, layout_columns
 from airflow_dynamic_tables.formats.postgres.records import Horizon, Record, Seen
-from airflow_dynamic_tables.formats.postgres.replacing import Replacing, describe_anew
+from airflow_dynamic_tables.formats.postgres.replacing import Replacing, update_comments
 
 STAGES = "_stages"
 """Subfolder of a table's folder that contains the folders of its stages."""
@@ -157,7 +157,7 @@ class JdbcStagedTable(StagedTable):
         made = find(opened, self._name)
         if made is None:
             raise StageRejectedError(f"{self._name} was dropped by a trigger of the database.")
-        describe_anew(opened, made, request.comment, columns)
+        update_comments(opened, made, request.comment, columns)
         continued = seen.record.version if seen.record is not None and target is not None else None
         version = self._version(request, seen.number + 1, fresh_until(request.data_timestamp, continued))
         record = Record(version, columns, request.partition_keys, made.oid, made.has_rows(opened))

@@ -10,10 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_dynamic_tables.catalog.values import CatalogView
-from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT, FORMATS, VIEW
-from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
+from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT, VIEW
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
-from airflow_dynamic_tables.core.partitions import WHOLE_TABLE
 from airflow_dynamic_tables.core.query_test_plans import QueryTestOutcomes, QueryTestPlan, QueryTestPlans, ReturnedRows
 from airflow_dynamic_tables.core.query_test_values import cell_of_spark, to_plain
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
@@ -22,7 +21,7 @@ from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule import Freshness, RefreshMode
 from airflow_dynamic_tables.core.types import DataType, Primitive, parse_type
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
-from airflow_dynamic_tables.definitions.queries.editing import expand, replace_tables, unclear_names
+from airflow_dynamic_tables.definitions.queries.editing import expand, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Problem, Target, analyse, refusals
 from airflow_dynamic_tables.definitions.rules.key_problems import key_problems, output_problems
 from airflow_dynamic_tables.exceptions import (
@@ -33,9 +32,9 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
 )
 from airflow_dynamic_tables.services.ctas.wanted import QueryPlace, WantedTable
-from airflow_dynamic_tables.services.queries import bind_functions, inline_views
+from airflow_dynamic_tables.services.queries import inline_views
 from airflow_dynamic_tables.services.refresh.binding import bind_sources, job_environment
-from airflow_dynamic_tables.services.refresh.planning import Bound
+from airflow_dynamic_tables.services.refresh.planning import bind_query
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _NEVER_DUE = Freshness(1)
@@ -210,29 +209,8 @@ def answer(workspace: Workspace, wanted: ReadTable, most: int, place: QueryPlace
 
 def _plan(workspace: Workspace, wanted: ReadTable) -> RefreshPlan:
     table = inline_views(workspace, wanted.table, wanted.sources)
-    sources = bind_sources(workspace, table, wanted.sources)
-    views = dict(zip(table.upstream, (quote(source.view) for source in sources), strict=True))
-    query, functions = bind_functions(workspace, replace_tables(table.expanded_query, views))
-    traits = FORMATS[table.format]
-    return RefreshPlan(
-        token="query",
-        identifier=str(table.identifier),
-        schedule_time=workspace.now(),
-        action=RefreshAction.FULL,
-        reason="a query",
-        statement=table.expanded_query,
-        query=query,
-        stage="",
-        file_format=traits.file_format,
-        keys_in_files=traits.keys_in_files,
-        partition_keys=(),
-        partitions=WHOLE_TABLE,
-        sources=sources,
-        functions=functions,
-        timezone=table.timezone,
-        settings=Bound(table, sources, query, functions).settings,
-        allowed=workspace.settings.allowed,
-    )
+    bound = bind_query(workspace, table, bind_sources(workspace, table, wanted.sources))
+    return bound.plan("query", workspace.now(), (RefreshAction.FULL, "a query"), workspace.settings.allowed)
 
 
 def _first_rows(returned: ReturnedRows, most: int) -> FirstRows:

@@ -170,7 +170,7 @@ def refined(workspace: Workspace, found: Difference, table: DynamicTable, return
     why = misfit(layout, answer.columns) if layout is not None else None
     if layout is None or why is None or not isinstance(entry, CatalogDynamicTable):
         return found
-    return replace(found, change=Change.REBUILD, reason=why, is_possible=can_be_made_anew(layout, entry, table))
+    return replace(found, change=Change.REBUILD, reason=why, is_possible=can_be_rebuilt(layout, entry, table))
 
 
 def misfit(layout: TableLayout, columns: Iterable[Column]) -> str | None:
@@ -286,7 +286,7 @@ def column_changes(layout: TableLayout, entry: CatalogDynamicTable, table: Dynam
     )
 
 
-def can_be_made_anew(layout: TableLayout, entry: CatalogDynamicTable, table: DynamicTable) -> bool:
+def can_be_rebuilt(layout: TableLayout, entry: CatalogDynamicTable, table: DynamicTable) -> bool:
     """Return whether a full refresh can rebuild the table atomically, as far as known without Spark."""
     if entry.format != table.format or layout.rebuild is Rebuild.NOTHING:
         return False

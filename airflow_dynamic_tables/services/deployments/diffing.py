@@ -174,7 +174,7 @@ class _Look:
             same,
             change=change,
             reason=obstacle or why,
-            is_possible=change is not Change.REBUILD or comparing.can_be_made_anew(layout, entry, table),
+            is_possible=change is not Change.REBUILD or comparing.can_be_rebuilt(layout, entry, table),
             columns=columns,
             downstream=self._downstream.of(table.identifier, None if touched is None else touched | gone),
             cost=self._cost(here),

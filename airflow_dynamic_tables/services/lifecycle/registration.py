@@ -204,9 +204,11 @@ def register(workspace: Workspace, table: DynamicTable, *, takes_over: bool = Fa
     :raises SchedulerError: as for :func:`~airflow_dynamic_tables.services.tables.workflows.schedule_workflow`.
     :raises DynamicTableError: see :func:`ensure`.
     """
-    if find_entry(workspace, table.identifier) is None:
+    entry = find_entry(workspace, table.identifier)
+    if entry is None:
         _follow(workspace, table, takes_over=takes_over)
-    if find_entry(workspace, table.identifier) is not None:
+        entry = find_entry(workspace, table.identifier)
+    if entry is not None:
         # First, while the catalog still has the previous scheduler and definition.
         schedule_workflow(workspace, table)
         return ensure(workspace, table, takes_over=takes_over)[1]

@@ -58,7 +58,8 @@ def recover(workspace: Workspace, identifier: TableIdentifier) -> Recovered:
     :raises TableNotFoundError: if the catalog has no such dynamic table.
     :raises ConflictError: see :func:`~airflow_dynamic_tables.services.lifecycle.renaming.finish_rename`.
     """
-    handler = workspace.dynamic_table(identifier).refresh_handler
+    registered = look_up(workspace, identifier)
+    handler = registered.handler
     if handler.renamed_from:
         finish_rename(workspace, identifier)
     ended: dict[StageState, list[str]] = {StageState.COMMITTED: [], StageState.ABORTED: []}
@@ -73,7 +74,7 @@ def recover(workspace: Workspace, identifier: TableIdentifier) -> Recovered:
             left.append(_why_left(stage))
         else:
             ended[state].append(stage.token)
-    note_undone(workspace, look_up(workspace, identifier))
+    note_undone(workspace, registered)
     completed, aborted = (tuple(tokens) for tokens in ended.values())
     return Recovered(identifier, handler.job_state, completed, aborted, handler.renamed_from, tuple(left))
 

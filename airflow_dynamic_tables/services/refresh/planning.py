@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.formats import FORMATS
@@ -13,6 +14,7 @@ from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.partition_dates import check_dates, normalised
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, PartitionSet
 from airflow_dynamic_tables.core.plain import to_plain
+from airflow_dynamic_tables.core.refresh.permissions import Allowed
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.reasons import Reason, RefreshAction
 from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
@@ -85,6 +87,39 @@ class Bound:
         later = {each.name: value for each in _LATER if (value := getattr(self.table, each.field)) != each.default}
         meant = ((_MEANING, self.query, self.functions, sources, self.settings, *first), *others, *([later] if later else []))
         return hashlib.sha256(json.dumps(to_plain(meant), sort_keys=True).encode()).hexdigest()
+
+    def plan(
+        self, token: str, schedule_time: datetime, why: tuple[RefreshAction, str], allowed: Allowed, stage: str = ""
+    ) -> RefreshPlan:
+        """Return the plan of a job that runs the query.
+
+        :param why: the action, and the text of its reason.
+        :param allowed: the permissions of the installation.
+        :param stage: location for the rows; empty if the job writes none, or gets it later.
+        """
+        table, traits = self.table, FORMATS[self.table.format]
+        action, reason = why
+        return RefreshPlan(
+            token=token,
+            identifier=str(table.identifier),
+            schedule_time=schedule_time,
+            action=action,
+            reason=reason,
+            statement=table.expanded_query,
+            query=self.query,
+            stage=stage,
+            file_format=traits.file_format,
+            keys_in_files=traits.keys_in_files,
+            partition_keys=table.partition_keys,
+            sources=self.sources,
+            functions=self.functions,
+            comment=table.comment,
+            comments=table.comments,
+            timezone=table.timezone,
+            expectations=table.expectations,
+            settings=self.settings,
+            allowed=allowed,
+        )
 
 
 def _without_content(source: SourceBinding) -> SourceBinding:
@@ -173,7 +208,15 @@ def bind(workspace: Workspace, request: RefreshRequest, partitions: PartitionSet
     :raises CatalogError: see :func:`~airflow_dynamic_tables.services.queries.inline_views`.
     """
     table = inline_views(workspace, request.table, request.sources)
-    sources = bind_sources(workspace, table, request.sources, partitions, growth)
+    return bind_query(workspace, table, bind_sources(workspace, table, request.sources, partitions, growth))
+
+
+def bind_query(workspace: Workspace, table: DynamicTable, sources: tuple[SourceBinding, ...]) -> Bound:
+    """Bind the query and the functions of a table.
+
+    :param table: with inlined views.
+    :param sources: the bindings of its upstream tables, in that order.
+    """
     views = dict(zip(table.upstream, (quote(source.view) for source in sources), strict=True))
     query, functions = bind_functions(workspace, replace_tables(table.expanded_query, views))
     return Bound(table, sources, query, functions)
@@ -205,29 +248,14 @@ def _refresh_plan(
     table = bound.table
     current, entry = registered.current(), registered.entry
     forgotten = forgotten_comments(entry) if current is not None and isinstance(entry, CatalogDynamicTable) else {}
-    traits = FORMATS[table.format]
-    return RefreshPlan(
-        token=request.token,
-        identifier=str(table.identifier),
-        schedule_time=request.schedule_time,
-        action=action,
-        reason=reason.text,
+    allowed = workspace.settings.allowed
+    planned = bound.plan(request.token, request.schedule_time, (action, reason.text), allowed, stage.location)
+    return replace(
+        planned,
         statement=statement(table.expanded_query, stage.partitions),
-        query=bound.query,
-        stage=stage.location,
-        file_format=traits.file_format,
-        keys_in_files=traits.keys_in_files,
-        partition_keys=table.partition_keys,
         partitions=stage.partitions,
-        sources=bound.sources,
-        functions=bound.functions,
-        comment=table.comment,
         comments={**forgotten, **table.comments},
-        timezone=table.timezone,
-        expectations=table.expectations,
         base=current.snapshot if current is not None else None,
-        settings=bound.settings,
-        allowed=workspace.settings.allowed,
         recipe=bound.recipe,
     )
 

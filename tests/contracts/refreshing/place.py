@@ -76,7 +76,7 @@ class Place:
             self.present[f"2024-03-{day:02d}"] = rows
         end = MARCH + timedelta(days=day)
         self.clock.time = max(self.clock.time, end)
-        outcome = run(self.workspace, self.request(end, token, **asked), self._job)
+        outcome = run(self.workspace, self.request(end, token, **asked), self.job)
         assert not isinstance(outcome, Skipped), outcome.reason
         return outcome
 
@@ -138,5 +138,5 @@ class Place:
 
         return restore
 
-    def _job(self, plan: RefreshPlan) -> None:
+    def job(self, plan: RefreshPlan) -> None:
         write_days(plan, {day: rows for day, rows in self.present.items() if plan.partitions.covers({"ds": day})})

@@ -50,10 +50,10 @@ def test_an_unchanged_table_is_asked_for_twice(place: Place, calls: Counter[str]
     request = place.request(MARCH + 2 * DAY, is_scheduled=True)
     request = replace(request, table=replace(request.table, skip_unchanged=True, formatters={}, partition_keys=("ds",)))
     place.clock.time = MARCH + 2 * DAY
-    first = run(place.workspace, request, place._job)
+    first = run(place.workspace, request, place.job)
     place.clock.time += DAY
     calls.clear()
-    again = run(place.workspace, replace(request, token="again", schedule_time=MARCH + 3 * DAY), place._job)
+    again = run(place.workspace, replace(request, token="again", schedule_time=MARCH + 3 * DAY), place.job)
     if place.format == "jdbc":  # whether the rows of a server's table changed is not known
         assert not isinstance(again, Skipped)
         return

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from airflow_dynamic_tables.clients.spark_parser import SparkParser, _own_exceptions
+from airflow_dynamic_tables.clients.spark_parser import SparkParser, own_exceptions
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.queries.editing import expand
 from airflow_dynamic_tables.definitions.queries.text import Target, analyse
@@ -52,7 +52,7 @@ def parser(java: None) -> Iterator[Any]:  # noqa: ARG001 - it must be there
     """Spark's parser itself, whose plans say which tables they read."""
     spark = SparkParser.installed()
     assert spark is not None
-    with spark, _own_exceptions():
+    with spark, own_exceptions():
         yield spark._start().jvm.org.apache.spark.sql.catalyst.parser.CatalystSqlParser()
 
 

@@ -14,20 +14,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_dynamic_tables.clients.files import read_text, write_text
-from airflow_dynamic_tables.core.formats import FORMATS, endless_format, streamed_formats
-from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
+from airflow_dynamic_tables.core.formats import endless_format, streamed_formats
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plain import to_plain
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
 from airflow_dynamic_tables.core.streaming.stream_plans import JOB_FILE, WORKER_FILE, Answer, Ask
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.definitions.queries.editing import replace_tables
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError, JobFailedError, UnsupportedError
 from airflow_dynamic_tables.services.continuous.streams.sources import INSTEAD, stream_source
-from airflow_dynamic_tables.services.queries import bind_functions, inline_views
+from airflow_dynamic_tables.services.queries import inline_views
 from airflow_dynamic_tables.services.refresh.binding import view_name
+from airflow_dynamic_tables.services.refresh.planning import bind_query
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,30 +46,8 @@ def stream_plan(workspace: Workspace, table: DynamicTable, sources: Mapping[Tabl
     )
     if not bindings:
         raise UnsupportedError(f"{table.identifier} reads no source, so there is nothing to stream; {INSTEAD}.")
-    views = dict(zip(inlined.upstream, (quote(binding.view) for binding in bindings), strict=True))
-    query, functions = bind_functions(workspace, replace_tables(inlined.expanded_query, views))
-    traits = FORMATS[table.format]
-    return RefreshPlan(
-        token="",
-        identifier=str(table.identifier),
-        schedule_time=_NO_TIME,
-        action=RefreshAction.ADD,
-        reason="a stream",
-        statement=inlined.expanded_query,
-        query=query,
-        stage="",
-        file_format=traits.file_format,
-        keys_in_files=traits.keys_in_files,
-        partition_keys=table.partition_keys,
-        sources=bindings,
-        functions=functions,
-        comment=table.comment,
-        comments=table.comments,
-        timezone=table.timezone,
-        expectations=table.expectations,
-        settings={name: value for name, value in table.spark.conf.items() if decides_rows(name)},
-        allowed=workspace.settings.allowed,
-    )
+    why = (RefreshAction.ADD, "a stream")
+    return bind_query(workspace, inlined, bindings).plan("", _NO_TIME, why, workspace.settings.allowed)
 
 
 def recipe_of(plan: RefreshPlan) -> str:
