@@ -73,59 +73,45 @@ class CatalogOfTables(ReadableWritableCatalog):
     _tables: _Tables
 
     def list_databases(self) -> list[str]:
-        """See :meth:`ReadableCatalog.list_databases`."""
         return self._databases.names()
 
     def get_database(self, database: str) -> CatalogDatabase:
-        """See :meth:`ReadableCatalog.get_database`."""
         return self._databases.get(database)
 
     def create_database(self, database: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.create_database`."""
         self._databases.create(database, value, ignore_if_exists=ignore_if_exists)
 
     def alter_database(self, database: str, value: CatalogDatabase, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.alter_database`."""
         self._databases.alter(database, value, ignore_if_not_exists=ignore_if_not_exists)
 
     def drop_database(self, database: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.drop_database`."""
         self._databases.drop(database, ignore_if_not_exists=ignore_if_not_exists, cascade=cascade)
 
     def list_tables(self, database: str) -> list[str]:
-        """See :meth:`ReadableCatalog.list_tables`."""
         return self._tables.names(database)
 
     def list_dynamic_tables(self, database: str) -> list[str]:
-        """See :meth:`ReadableCatalog.list_dynamic_tables`."""
         return self._tables.dynamic_names(database)
 
     def get_dynamic_tables(self, database: str) -> dict[str, CatalogDynamicTable]:
-        """See :meth:`ReadableCatalog.get_dynamic_tables`."""
         return self._tables.dynamic(database)
 
     def get_table(self, path: ObjectPath, version: str | None = None) -> AnyTable:
-        """See :meth:`ReadableCatalog.get_table`."""
         return self._tables.get(path, version)
 
     def table_exists(self, path: ObjectPath) -> bool:
-        """See :meth:`ReadableCatalog.table_exists`."""
         return self._tables.exists(path)
 
     def create_table(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.create_table`."""
         self._tables.create(path, table, ignore_if_exists=ignore_if_exists)
 
     def change_table(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
-        """See :meth:`ReadableWritableCatalog.change_table`."""
         return self._tables.change(path, change)
 
     def rename_table(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.rename_table`."""
         self._tables.rename(path, new_name, ignore_if_not_exists=ignore_if_not_exists)
 
     def drop_table(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.drop_table`."""
         self._tables.drop(path, ignore_if_not_exists=ignore_if_not_exists)
 
 
@@ -138,63 +124,48 @@ class CatalogOfParts(CatalogOfTables):
     _statistics: _Statistics
 
     def list_views(self, database: str) -> list[str]:
-        """See :meth:`ReadableCatalog.list_views`."""
         return self._tables.view_names(database)
 
     def get_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
-        """See :meth:`ReadableCatalog.get_partitions`."""
         return self._partitions.find(path, spec)
 
     def create_partitions(
         self, path: ObjectPath, partitions: Sequence[CatalogPartition], *, ignore_if_exists: bool = False
     ) -> None:
-        """See :meth:`ReadableWritableCatalog.create_partitions`."""
         self._partitions.create(path, partitions, ignore_if_exists=ignore_if_exists)
 
     def alter_partition(self, path: ObjectPath, partition: CatalogPartition, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.alter_partition`."""
         self._partitions.alter(path, partition, ignore_if_not_exists=ignore_if_not_exists)
 
     def drop_partition(self, path: ObjectPath, spec: PartitionSpec, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.drop_partition`."""
         self._partitions.drop(path, spec, ignore_if_not_exists=ignore_if_not_exists)
 
     def list_functions(self, database: str) -> list[str]:
-        """See :meth:`ReadableCatalog.list_functions`."""
         return self._functions.names(database)
 
     def get_function(self, path: ObjectPath) -> CatalogFunction:
-        """See :meth:`ReadableCatalog.get_function`."""
         return self._functions.get(path)
 
     def create_function(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.create_function`."""
         self._functions.create(path, function, ignore_if_exists=ignore_if_exists)
 
     def alter_function(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.alter_function`."""
         self._functions.alter(path, function, ignore_if_not_exists=ignore_if_not_exists)
 
     def rename_function(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.rename_function`."""
         self._functions.rename(path, new_name, ignore_if_not_exists=ignore_if_not_exists)
 
     def drop_function(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.drop_function`."""
         self._functions.drop(path, ignore_if_not_exists=ignore_if_not_exists)
 
     def get_table_statistics(self, path: ObjectPath, spec: PartitionSpec | None = None) -> TableStatistics:
-        """See :meth:`ReadableCatalog.get_table_statistics`."""
         return self._statistics.of_table(path, spec)
 
     def get_column_statistics(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
-        """See :meth:`ReadableCatalog.get_column_statistics`."""
         return self._statistics.of_columns(path)
 
     def alter_table_statistics(self, path: ObjectPath, statistics: TableStatistics, spec: PartitionSpec | None = None) -> None:
-        """See :meth:`ReadableWritableCatalog.alter_table_statistics`."""
         self._statistics.alter_table(path, statistics, spec)
 
     def alter_column_statistics(self, path: ObjectPath, statistics: Mapping[str, ColumnStatistics]) -> None:
-        """See :meth:`ReadableWritableCatalog.alter_column_statistics`."""
         self._statistics.alter_columns(path, statistics)

@@ -73,11 +73,9 @@ class FolderTable(LakeTable):
         self._folder = _TableFolder("/".join((store.warehouse.rstrip("/"), *names)), file_format)
 
     def stage(self, token: str) -> FolderStagedTable:
-        """See :meth:`LakeTable.stage`."""
         return FolderStagedTable(self._folder, token)
 
     def load(self) -> _LoadedFolderTable:
-        """See :meth:`LakeTable.load`."""
         return _LoadedFolderTable(self._folder, self._path)
 
     def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
@@ -166,7 +164,6 @@ class FolderStagedTable(StagedTable):
         self._token = token
 
     def begin(self) -> str:
-        """See :meth:`StagedTable.begin`."""
         return f"{self._folder.location}/{STAGES}/{quote(self._token, safe='')}"
 
     def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
@@ -191,7 +188,6 @@ class FolderStagedTable(StagedTable):
             ) from error
 
     def outcome(self) -> Version | None:
-        """See :meth:`StagedTable.outcome`."""
         return next((version for version, _ in self._folder.records() if version.token == self._token), None)
 
     def fence(self) -> None:
@@ -199,7 +195,6 @@ class FolderStagedTable(StagedTable):
         self.abort()
 
     def abort(self, location: str | None = None) -> None:  # noqa: ARG002 - known without it
-        """See :meth:`StagedTable.abort`."""
         delete_folder(self._folder.location, self.begin())
 
     def _evolution(self, request: CommitRequest) -> tuple[Column, ...]:

@@ -152,7 +152,6 @@ class HiveCatalog(CatalogOfParts):
 
     @classmethod
     def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:  # noqa: ARG003 - it needs none
-        """See :meth:`ReadableCatalog.from_entry`."""
         metastore = Metastore(entry.required("uri"))
         return cls(entry.name, metastore, entry.folder("warehouse"), entry.default_database or DEFAULT_DATABASE)
 
@@ -165,19 +164,15 @@ class HiveCatalog(CatalogOfParts):
         self.metastore.close()
 
     def stores(self) -> tuple[MetastoreStore, EntryStore]:
-        """See :meth:`ReadableCatalog.stores`."""
         return MetastoreStore(self.name, self.metastore), EntryStore(self.name, self._tables.location)
 
     def adopt_table(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
-        """See :meth:`ReadableWritableCatalog.adopt_table`."""
         return self._tables.adopt(path, table)
 
     def list_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[dict[str, str]]:
-        """See :meth:`ReadableCatalog.list_partitions`."""
         return self._partitions.specs(path, spec)
 
     def get_partition(self, path: ObjectPath, spec: PartitionSpec) -> CatalogPartition:
-        """See :meth:`ReadableCatalog.get_partition`."""
         return self._partitions.get(path, spec)
 
     def load(self, path: ObjectPath) -> Table:
@@ -188,6 +183,5 @@ class HiveCatalog(CatalogOfParts):
         return self._tables.load(path)
 
     def check_path(self, path: ObjectPath) -> None:
-        """See :meth:`ReadableWritableCatalog.check_path`."""
         self._session.check_name("database", path.database, MAX_DATABASE_NAME)
         self._session.check_name("table", path.name, MAX_NAME)

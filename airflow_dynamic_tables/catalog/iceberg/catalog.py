@@ -46,7 +46,6 @@ class IcebergCatalog(CatalogOfTables):
 
     @classmethod
     def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:  # noqa: ARG003 - it needs none
-        """See :meth:`ReadableCatalog.from_entry`."""
         return cls(entry.name, server_of(entry), entry.default_database or DEFAULT_DATABASE)
 
     def open(self) -> None:
@@ -58,32 +57,25 @@ class IcebergCatalog(CatalogOfTables):
         self._session.close()
 
     def stores(self) -> tuple[IcebergStore]:
-        """See :meth:`ReadableCatalog.stores`."""
         return (self._tables.store(),)
 
     def database_exists(self, database: str) -> bool:
-        """See :meth:`ReadableCatalog.database_exists`."""
         return self._databases.exists(database)
 
     def check_path(self, path: ObjectPath) -> None:
-        """See :meth:`ReadableWritableCatalog.check_path`."""
         self._session.check_name("database", path.database)
         self._session.check_name("table", path.name)
 
     def adopt_table(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
-        """See :meth:`ReadableWritableCatalog.adopt_table`."""
         return self._tables.adopt(path, table)
 
     def get_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
-        """See :meth:`ReadableCatalog.get_partitions`."""
         wanted: Mapping[str, str] = spec or {}
         keys = partition_keys(self.name, path, self._tables.get(path), wanted)
         return partitions_of(self._tables.load(path), keys, wanted)
 
     def get_table_statistics(self, path: ObjectPath, spec: PartitionSpec | None = None) -> TableStatistics:
-        """See :meth:`ReadableCatalog.get_table_statistics`."""
         return statistics_of(self._tables.load(path)) if spec is None else self.get_partition(path, spec).statistics
 
     def get_column_statistics(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
-        """See :meth:`ReadableCatalog.get_column_statistics`."""
         return column_statistics_of(self._tables.load(path))

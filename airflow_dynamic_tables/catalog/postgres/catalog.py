@@ -56,7 +56,6 @@ class JdbcCatalog(ReadableWritableCatalog):
 
     @classmethod
     def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:
-        """See :meth:`ReadableCatalog.from_entry`."""
         warehouse = entry.folder("warehouse") or absolute_uri(f"{defaults.warehouse}/{folder_name(entry.name)}", entry.base)
         seconds = entry.params.get("lock-timeout", str(LOCK_TIMEOUT))
         try:
@@ -68,7 +67,6 @@ class JdbcCatalog(ReadableWritableCatalog):
         return cls(entry.name, entry.required("url"), entry.default_database, warehouse, lock_timeout)
 
     def stores(self) -> tuple[PostgresStore]:
-        """See :meth:`ReadableCatalog.stores`."""
         variable = re.sub(r"\W", "_", f"DYNAMIC_TABLES_PASSWORD_{self.name.upper()}", flags=re.ASCII)
         password = self._server.password
         passwords = {variable: password} if password is not None else {}
@@ -83,11 +81,9 @@ class JdbcCatalog(ReadableWritableCatalog):
         self._server.close()
 
     def list_databases(self) -> list[str]:
-        """See :meth:`ReadableCatalog.list_databases`."""
         return list_databases(self._server, self.default_database)
 
     def get_database(self, database: str) -> CatalogDatabase:
-        """See :meth:`ReadableCatalog.get_database`."""
         with self._server.connected(self.default_database) as opened:
             rows = opened.rows(_DATABASE, {"name": database})
         if not rows:
@@ -119,7 +115,6 @@ class JdbcCatalog(ReadableWritableCatalog):
             return sorted({*(table.listed for table in list_tables(opened)), *Entries(opened).dynamic()})
 
     def list_dynamic_tables(self, database: str) -> list[str]:
-        """See :meth:`ReadableCatalog.list_dynamic_tables`."""
         return list(self.get_dynamic_tables(database))
 
     def get_dynamic_tables(self, database: str) -> dict[str, CatalogDynamicTable]:
@@ -152,35 +147,29 @@ class JdbcCatalog(ReadableWritableCatalog):
         )
 
     def get_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
-        """See :meth:`ReadableCatalog.get_partitions`."""
         wanted = spec or {}
         keys = partition_keys(self.name, path, self.get_table(path), wanted)
         return self._tables.partitions(path, keys, wanted)
 
     def table_exists(self, path: ObjectPath) -> bool:
-        """See :meth:`ReadableCatalog.table_exists`."""
         if not self.database_exists(path.database):
             return False
         with self._server.connected(path.database) as database:
             return self._tables.get(database, path) is not None or find_table(database, path.name) is not None
 
     def create_table(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.create_table`."""
         self.get_database(path.database)
         self._tables.create(path, table, ignore_if_exists=ignore_if_exists)
 
     def change_table(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
-        """See :meth:`ReadableWritableCatalog.change_table`."""
         self._check_database(path)
         return self._tables.change(path, change)
 
     def adopt_table(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:  # noqa: ARG002 - its entry is there
-        """See :meth:`ReadableWritableCatalog.adopt_table`."""
         self._check_database(path)
         return self._tables.adopt(path)
 
     def rename_table(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.rename_table`."""
         if ignore_if_not_exists and not self.database_exists(path.database):
             return
         self._check_database(path)

@@ -216,15 +216,12 @@ class SqlCatalog(CatalogOfParts):
         self._database.close()
 
     def upgrade(self) -> None:
-        """See :meth:`ReadableCatalog.upgrade`."""
         self._database.upgrade()
 
     def stores(self) -> tuple[IcebergStore, FolderStore, EntryStore]:
-        """See :meth:`ReadableCatalog.stores`."""
         return (*self._physical.stores(), EntryStore(self.name, self._tables.location))
 
     def reading_many(self) -> AbstractContextManager[None]:
-        """See :meth:`ReadableCatalog.reading_many`."""
         return self._physical.reading_many()
 
     def rename_database(self, database: str, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
@@ -246,7 +243,6 @@ class MemoryCatalog(SqlCatalog):
 
     @classmethod
     def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:  # noqa: ARG003 - it needs none
-        """See :meth:`ReadableCatalog.from_entry`."""
         return cls(entry.name, entry.default_database or DEFAULT_DATABASE)
 
     def close(self) -> None:

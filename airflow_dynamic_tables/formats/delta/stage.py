@@ -85,18 +85,15 @@ class DeltaStagedTable(StagedTable):
         return stage_of(location, self._token)
 
     def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
-        """See :meth:`StagedTable.commit`."""
         stage = stage_of(self._location(), self._token)
         check_result(request, self._token, stage, can_add=True)
         added = cache(lambda: staged_files(request, f"{stage}/data"))  # the stage no longer changes
         return self._committed(lambda history: self._replacement(history, request, added), before_publish)
 
     def restore(self, number: int, before_publish: Callable[[], None], *, with_columns: bool = False) -> Version:
-        """See :meth:`StagedTable.restore`."""
         return self._committed(lambda history: self._restoration(history, number, with_columns=with_columns), before_publish)
 
     def outcome(self) -> Version | None:
-        """See :meth:`StagedTable.outcome`."""
         location = self._locate()
         if location is None:
             return None

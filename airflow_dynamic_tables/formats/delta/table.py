@@ -161,20 +161,16 @@ class DeltaLakeTable(LakeTable):
         self._path = path
 
     def stage(self, token: str) -> DeltaStagedTable:
-        """See :meth:`LakeTable.stage`."""
         return DeltaStagedTable(self.folder, self._path, token)
 
     def load(self) -> _LoadedDeltaTable:
-        """See :meth:`LakeTable.load`."""
         return _LoadedDeltaTable(self._store, self._path)
 
     def expire(self, retention: Retention, now: datetime, pinned: Callable[[], Collection[str]], least: int = 1) -> int:
-        """See :meth:`LakeTable.expire`."""
         location = self.folder()
         return expire(location, retention, now, pinned, least) if location is not None else 0
 
     def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
-        """See :meth:`LakeTable.delete_orphans`."""
         location = self.folder()
         return delete_orphans(location, before, held) if location is not None else Deleted()
 

@@ -70,11 +70,9 @@ class HiveStagedTable(StagedTable):
         self._commits = PartitionCommits(metastore, path)
 
     def begin(self) -> str:
-        """See :meth:`StagedTable.begin`."""
         return tables.stage_of(self._location, self._token)
 
     def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
-        """See :meth:`StagedTable.commit`."""
         stage = self.begin()
         check_result(request, self._token, stage)
         commit = _Commit(request, staged_partitions(request, tables.data_of(stage), self._format), before_publish)

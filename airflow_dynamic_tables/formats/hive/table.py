@@ -47,19 +47,15 @@ class HiveTable(LakeTable):
         self._format = file_format
 
     def stage(self, token: str) -> CompactableStage:
-        """See :meth:`LakeTable.stage`."""
         return CompactableStage(self._metastore, self._path, self._format, token)
 
     def load(self) -> _LoadedHiveTable:
-        """See :meth:`LakeTable.load`."""
         return _LoadedHiveTable(self._metastore, self._path)
 
     def scattered(self, limits: Limits, *, is_cheap: bool = False) -> list[PartitionSet]:
-        """See :meth:`LakeTable.scattered`."""
         return looking.scattered(self._metastore, self._path, self._format, limits, is_cheap=is_cheap)
 
     def count_files(self, limits: Limits) -> list[PartitionFiles]:
-        """See :meth:`LakeTable.count_files`."""
         table = tables.load(self._metastore, self._path)
         if table is None:
             raise TableNotFoundError(f"Table {self._path} is not in the Hive metastore.")
@@ -68,7 +64,6 @@ class HiveTable(LakeTable):
         return looking.count_files(table, looking.partitions_of(self._metastore, self._path, table), limits)
 
     def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
-        """See :meth:`LakeTable.delete_orphans`."""
         return delete_orphans(self._metastore, self._path, before, held)
 
 

@@ -69,15 +69,12 @@ class IcebergStagedTable(StagedTable):
         return self._folder(table)
 
     def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
-        """See :meth:`StagedTable.commit`."""
         return self._committed(lambda table: self._transaction(table, request), before_publish)
 
     def restore(self, number: int, before_publish: Callable[[], None], *, with_columns: bool = False) -> Version:
-        """See :meth:`StagedTable.restore`."""
         return self._committed(lambda table: self._restoration(table, number, with_columns=with_columns), before_publish)
 
     def compact(self, partitions: PartitionSet, limits: Limits, before_publish: Callable[[], None]) -> Compacted | None:
-        """See :meth:`StagedTable.compact`."""
         table = tables.load(self._store, self._path)
         if table is None:
             raise CommitRejectedError(f"{self._path} was dropped meanwhile.")
@@ -110,7 +107,6 @@ class IcebergStagedTable(StagedTable):
         return until_done(attempt, self._path, "committing")
 
     def outcome(self) -> Version | None:
-        """See :meth:`StagedTable.outcome`."""
         table = tables.load(self._store, self._path)
         try:
             with as_os_errors():

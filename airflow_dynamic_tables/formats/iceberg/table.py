@@ -38,21 +38,18 @@ class IcebergTable(LakeTable):
         self._path = path
 
     def stage(self, token: str) -> IcebergStagedTable:
-        """See :meth:`LakeTable.stage`."""
         from airflow_dynamic_tables.formats.iceberg.stage import IcebergStagedTable
 
         return IcebergStagedTable(self._store, self._path, token)
 
     def load(self) -> _LoadedIcebergTable:
-        """See :meth:`LakeTable.load`."""
         return _LoadedIcebergTable(self._store, self._path)
 
     def current(self) -> Version | None:
-        """See :meth:`LakeTable.current`."""
+        """See :meth:`LoadedTable.current`; reads as little as possible."""
         return tables.glance(self._store, self._path) or self.load().current()
 
     def scattered(self, limits: Limits, *, is_cheap: bool = False) -> list[PartitionSet]:
-        """See :meth:`LakeTable.scattered`."""
         from airflow_dynamic_tables.formats.iceberg.compaction import files_added, scattered
 
         table = self.load().table
@@ -61,7 +58,6 @@ class IcebergTable(LakeTable):
         return scattered(table, limits)
 
     def count_files(self, limits: Limits) -> list[PartitionFiles]:
-        """See :meth:`LakeTable.count_files`."""
         from airflow_dynamic_tables.formats.iceberg.compaction import count_files, why_not
 
         table = self.load().filled
@@ -70,7 +66,6 @@ class IcebergTable(LakeTable):
         return count_files(table, limits)
 
     def expire(self, retention: Retention, now: datetime, pinned: Callable[[], Collection[str]], least: int = 1) -> int:
-        """See :meth:`LakeTable.expire`."""
 
         def choose(table: Table) -> list[int]:
             is_worth_it = len(due(table, retention, now, ())) >= least
@@ -79,7 +74,6 @@ class IcebergTable(LakeTable):
         return expire(self._store, self._path, choose)
 
     def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
-        """See :meth:`LakeTable.delete_orphans`."""
         return delete_orphans(self._store, self._path, before, held)
 
 

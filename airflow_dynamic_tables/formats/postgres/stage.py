@@ -70,7 +70,6 @@ class JdbcStagedTable(StagedTable):
         return self._name.stage(self._token)
 
     def begin(self) -> str:
-        """See :meth:`StagedTable.begin`."""
         return f"{self._folder}/{STAGES}/{quote(self._token, safe='')}"
 
     def sink(self) -> Sink:
@@ -89,7 +88,6 @@ class JdbcStagedTable(StagedTable):
         )
 
     def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
-        """See :meth:`StagedTable.commit`."""
         if version := self.outcome():
             return version
         check_result(request, self._token, self.begin())
@@ -210,7 +208,6 @@ class JdbcStagedTable(StagedTable):
         return record.version if record is not None else None
 
     def fence(self) -> None:
-        """See :meth:`StagedTable.fence`."""
         try:
             make_own_tables(self._server, self._database, self._name)
         except ConfigurationError:
@@ -226,7 +223,6 @@ class JdbcStagedTable(StagedTable):
             raise CommitRejectedError(f"Nobody can give up {self._token} now: {error}") from error
 
     def abort(self, location: str | None = None) -> None:  # noqa: ARG002 - found by name
-        """See :meth:`StagedTable.abort`."""
         drop_stage(self._store, self._database, self._name, self.table)
         delete_folder(self._folder, self.begin())
 

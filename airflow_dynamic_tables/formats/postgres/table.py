@@ -44,16 +44,13 @@ class JdbcTable(LakeTable):
         self._name = TableName.parse(path.name)
 
     def stage(self, token: str) -> JdbcStagedTable:
-        """See :meth:`LakeTable.stage`."""
         return JdbcStagedTable(self._store, self._database, self._name, self.load().folder(), token)
 
     def once(self, token: str, entry: Mapping[str, Any], *, is_new: bool) -> OneOffStagedTable:
-        """See :meth:`LakeTable.once`."""
         place = (self._store, self._database, self._name, self.load().folder())
         return OneOffStagedTable(*place, token, Once(entry, is_new))
 
     def check_makeable(self) -> None:
-        """See :meth:`LakeTable.check_makeable`."""
         check_rights(self._server, self._database, self._name)
         with self._server.connected(self._database) as opened:
             check_free(opened, self._name)
