@@ -1,8 +1,8 @@
-"""Base classes of catalogs composed of one part per subject: databases, tables, partitions, functions, statistics."""
+"""Base classes of catalogs composed of one part per subject: databases, tables, partitions, functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from airflow_dynamic_tables.catalog.values import (
@@ -11,8 +11,6 @@ from airflow_dynamic_tables.catalog.values import (
     CatalogDynamicTable,
     CatalogFunction,
     CatalogPartition,
-    ColumnStatistics,
-    TableStatistics,
 )
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -57,13 +55,6 @@ class _Functions(Protocol):
     def alter(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_not_exists: bool = False) -> None: ...
     def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None: ...
     def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None: ...
-
-
-class _Statistics(Protocol):
-    def of_table(self, path: ObjectPath, spec: PartitionSpec | None = None) -> TableStatistics: ...
-    def of_columns(self, path: ObjectPath) -> dict[str, ColumnStatistics]: ...
-    def alter_table(self, path: ObjectPath, statistics: TableStatistics, spec: PartitionSpec | None = None) -> None: ...
-    def alter_columns(self, path: ObjectPath, statistics: Mapping[str, ColumnStatistics]) -> None: ...
 
 
 class CatalogOfTables(ReadableWritableCatalog):
@@ -116,12 +107,11 @@ class CatalogOfTables(ReadableWritableCatalog):
 
 
 class CatalogOfParts(CatalogOfTables):
-    """Also delegates views, partitions, functions and statistics to parts."""
+    """Also delegates views, partitions and functions to parts."""
 
     _tables: _TablesAndViews
     _partitions: _Partitions
     _functions: _Functions
-    _statistics: _Statistics
 
     def list_views(self, database: str) -> list[str]:
         return self._tables.view_names(database)
@@ -157,15 +147,3 @@ class CatalogOfParts(CatalogOfTables):
 
     def drop_function(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
         self._functions.drop(path, ignore_if_not_exists=ignore_if_not_exists)
-
-    def get_table_statistics(self, path: ObjectPath, spec: PartitionSpec | None = None) -> TableStatistics:
-        return self._statistics.of_table(path, spec)
-
-    def get_column_statistics(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
-        return self._statistics.of_columns(path)
-
-    def alter_table_statistics(self, path: ObjectPath, statistics: TableStatistics, spec: PartitionSpec | None = None) -> None:
-        self._statistics.alter_table(path, statistics, spec)
-
-    def alter_column_statistics(self, path: ObjectPath, statistics: Mapping[str, ColumnStatistics]) -> None:
-        self._statistics.alter_columns(path, statistics)

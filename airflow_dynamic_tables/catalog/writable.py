@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from airflow_dynamic_tables.catalog.base import ReadableCatalog
 from airflow_dynamic_tables.catalog.values import (
@@ -12,8 +12,6 @@ from airflow_dynamic_tables.catalog.values import (
     CatalogDynamicTable,
     CatalogFunction,
     CatalogPartition,
-    ColumnStatistics,
-    TableStatistics,
 )
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import PartitionSpec
@@ -193,21 +191,6 @@ class ReadableWritableCatalog(ReadableCatalog):
         :raises FunctionNotFoundError: when it is missing.
         """
         raise self._unsupported("changing functions")
-
-    def alter_table_statistics(self, path: ObjectPath, statistics: TableStatistics, spec: PartitionSpec | None = None) -> None:
-        """Replace the size of a table or, with ``spec``, of one of its partitions.
-
-        :raises TableNotFoundError: when the table is missing.
-        :raises PartitionNotFoundError: when the partition is missing.
-        """
-        raise self._unsupported("changing statistics")
-
-    def alter_column_statistics(self, path: ObjectPath, statistics: Mapping[str, ColumnStatistics]) -> None:
-        """Replace the statistics of all columns of a table.
-
-        :raises TableNotFoundError: when the table is missing.
-        """
-        raise self._unsupported("changing statistics")
 
     def _unsupported(self, what: str) -> UnsupportedError:
         return UnsupportedError(f"Catalog {self.name} ({type(self).__name__}) does not support {what}.")

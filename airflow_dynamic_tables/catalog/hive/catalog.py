@@ -13,9 +13,15 @@ from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, 
 from airflow_dynamic_tables.catalog.composite import CatalogOfParts
 from airflow_dynamic_tables.catalog.hive.partitions import HivePartitions
 from airflow_dynamic_tables.catalog.hive.session import MAX_DATABASE_NAME, MAX_NAME, HiveDatabases, Session, is_legal
-from airflow_dynamic_tables.catalog.hive.statistics import HiveStatistics
 from airflow_dynamic_tables.catalog.hive.tables import HiveTables
-from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogDynamicTable, CatalogFunction, CatalogPartition
+from airflow_dynamic_tables.catalog.values import (
+    CatalogDatabase,
+    CatalogDynamicTable,
+    CatalogFunction,
+    CatalogPartition,
+    ColumnStatistics,
+    TableStatistics,
+)
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import PREFIX
 from airflow_dynamic_tables.clients.stores import EntryStore, MetastoreStore
@@ -148,7 +154,6 @@ class HiveCatalog(CatalogOfParts):
         self._functions = HiveFunctions(session, self._databases)
         self._tables = HiveTables(session, self._databases)
         self._partitions = HivePartitions(session, self._tables)
-        self._statistics = HiveStatistics(session, self._tables, self._partitions)
 
     @classmethod
     def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:  # noqa: ARG003 - it needs none
@@ -174,6 +179,13 @@ class HiveCatalog(CatalogOfParts):
 
     def get_partition(self, path: ObjectPath, spec: PartitionSpec) -> CatalogPartition:
         return self._partitions.get(path, spec)
+
+    def get_table_statistics(self, path: ObjectPath, spec: PartitionSpec | None = None) -> TableStatistics:
+        statistics = self._tables.statistics(path)
+        return statistics if spec is None else self.get_partition(path, spec).statistics
+
+    def get_column_statistics(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
+        return self._tables.column_statistics(path)
 
     def load(self, path: ObjectPath) -> Table:
         """Return a table as stored in the metastore.

@@ -6,13 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from hive_metastore.ttypes import Table
+from hive_metastore.ttypes import Table, TableStatsRequest
 
 from airflow_dynamic_tables.catalog import delta_entries as delta
 from airflow_dynamic_tables.catalog.base import no_database, no_table, no_version, other_kind, table_taken
-from airflow_dynamic_tables.catalog.hive.encoding import adopted, from_hive, to_hive, update
+from airflow_dynamic_tables.catalog.hive.encoding import adopted, from_hive, statistics_of, to_hive, update
 from airflow_dynamic_tables.catalog.hive.session import KEEP_STATISTICS, MAX_NAME, HiveDatabases, Session, is_legal
-from airflow_dynamic_tables.catalog.values import ONE_OFF, AnyTable, CatalogDynamicTable, CatalogView
+from airflow_dynamic_tables.catalog.hive.statistics import column_statistics_of
+from airflow_dynamic_tables.catalog.values import (
+    ONE_OFF,
+    AnyTable,
+    CatalogDynamicTable,
+    CatalogView,
+    ColumnStatistics,
+    TableStatistics,
+)
 from airflow_dynamic_tables.clients.metastore.tables import KIND, REVISION, format_of, location_of
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import AlreadyExistsError, ConflictError, NotFoundError, TableNotFoundError
@@ -84,6 +92,17 @@ class HiveTables:
         location = location_of(stored)
         return location.rstrip("/") if location is not None else None
 
+    def statistics(self, path: ObjectPath) -> TableStatistics:
+        """Return the size of a table, as far as Hive or Spark computed it."""
+        return statistics_of(self.load(path).parameters or {})
+
+    def column_statistics(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
+        """Return statistics by column name, as far as Hive or Spark computed them."""
+        names = {column.name.lower(): column.name for column in self.value(self.load(path)).columns}
+        request = TableStatsRequest(path.database, path.name, list(names), engine="hive")
+        answer = self.session.call("get_table_statistics_req", request).tableStats if names else ()
+        return {names[one.colName]: column_statistics_of(one.statsData) for one in answer}
+
     def exists(self, path: ObjectPath) -> bool:
         """Return whether a table, dynamic table or view exists."""
         try:
@@ -127,14 +146,14 @@ class HiveTables:
             update(self.session.catalog, stored, after)
             seen.append(before)
 
-        self.change_stored(path, replace_value)
+        self._change_stored(path, replace_value)
         return seen[-1]
 
     def adopt(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
         """Convert a table to a dynamic table; return whether it was not one before."""
         if isinstance(self.get(path), CatalogDynamicTable):
             return False
-        self.change_stored(path, lambda stored: adopted(self.session.catalog, path, stored, table))
+        self._change_stored(path, lambda stored: adopted(self.session.catalog, path, stored, table))
         return True
 
     def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
@@ -174,7 +193,7 @@ class HiveTables:
         except NotFoundError as error:
             raise no_table(self.session.catalog, path) from error
 
-    def change_stored(self, path: ObjectPath, change: Callable[[Table], None]) -> None:
+    def _change_stored(self, path: ObjectPath, change: Callable[[Table], None]) -> None:
         """Read, change and write a table; retry after a concurrent write of this package.
 
         :raises ConflictError: when every attempt conflicts.

@@ -26,15 +26,16 @@ from airflow_dynamic_tables.catalog.base import (
     not_empty,
 )
 from airflow_dynamic_tables.catalog.composite import CatalogOfParts
-from airflow_dynamic_tables.catalog.sql.partitions import SqlPartitions, SqlStatistics
+from airflow_dynamic_tables.catalog.sql.partitions import SqlPartitions
 from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables
-from airflow_dynamic_tables.catalog.sql.rows import DETAILS, FUNCTIONS, NAMESPACES, TABLES, Store
+from airflow_dynamic_tables.catalog.sql.rows import FUNCTIONS, NAMESPACES, PARTITIONS, TABLES, Store
 from airflow_dynamic_tables.catalog.sql.tables import SqlTables
-from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction
+from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction, ColumnStatistics, TableStatistics
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import databases
 from airflow_dynamic_tables.clients.stores import EntryStore, FolderStore, IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
+from airflow_dynamic_tables.core.partitions import PartitionSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class SqlDatabases:
             if not rows.insert(databases, {"name": new_name, "value": value}):
                 raise database_taken(rows.catalog, new_name)
 
-            for register in (*TABLES, *DETAILS, FUNCTIONS, NAMESPACES):
+            for register in (*TABLES, PARTITIONS, FUNCTIONS, NAMESPACES):
                 move = update(register.table).where(*rows.within(register, database)).values({register.database: new_name})
                 rows.connection.execute(move)
             rows.connection.execute(delete(databases).where(*rows.of_database(database)))
@@ -94,7 +95,7 @@ class SqlDatabases:
             if dropped and not cascade:
                 raise not_empty(rows.catalog, database)  # rolls back
 
-            for register in (*DETAILS, NAMESPACES):
+            for register in (PARTITIONS, NAMESPACES):
                 rows.delete(register, database)
             rows.connection.execute(delete(databases).where(*rows.of_database(database)))
 
@@ -166,7 +167,7 @@ class SqlCatalog(CatalogOfParts):
     """Databases, tables, dynamic tables, views and functions in ``dt_`` tables, one part for each subject.
 
     A table that another client created through PyIceberg in the same catalog is listed and read too. Partitions and statistics
-    of Iceberg tables come from their own metadata and cannot be changed here; those of other tables are stored as rows.
+    of Iceberg tables come from their own metadata; partitions of other tables are stored as rows.
 
     :param warehouse: URI of the folder for new Iceberg tables.
     """
@@ -185,7 +186,6 @@ class SqlCatalog(CatalogOfParts):
         self._functions = SqlFunctions(store)
         self._tables = SqlTables(store, self._physical)
         self._partitions = SqlPartitions(self._tables)
-        self._statistics = SqlStatistics(self._tables, self._partitions)
 
     @classmethod
     def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:
@@ -223,6 +223,13 @@ class SqlCatalog(CatalogOfParts):
 
     def reading_many(self) -> AbstractContextManager[None]:
         return self._physical.reading_many()
+
+    def get_table_statistics(self, path: ObjectPath, spec: PartitionSpec | None = None) -> TableStatistics:
+        statistics = self._tables.statistics(path)
+        return statistics if spec is None else self.get_partition(path, spec).statistics
+
+    def get_column_statistics(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
+        return self._tables.column_statistics(path)
 
     def rename_database(self, database: str, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.rename_database`; the files of its tables are not moved."""

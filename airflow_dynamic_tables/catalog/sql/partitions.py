@@ -1,16 +1,16 @@
-"""Partitions and statistics of the ``sql`` catalog, from Iceberg metadata or rows."""
+"""Partitions of the ``sql`` catalog, from Iceberg metadata or rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from airflow_dynamic_tables.catalog import delta_entries as delta
 from airflow_dynamic_tables.catalog.base import full_spec, no_partition, one_partition, partition_keys, partition_taken
-from airflow_dynamic_tables.catalog.iceberg.metadata import column_statistics_of, partitions_of, statistics_of
+from airflow_dynamic_tables.catalog.iceberg.metadata import partitions_of
 from airflow_dynamic_tables.catalog.sql.tables import Details, SqlTables, described
-from airflow_dynamic_tables.catalog.values import CatalogPartition, ColumnStatistics, TableStatistics
+from airflow_dynamic_tables.catalog.values import CatalogPartition
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import PartitionSpec
 from airflow_dynamic_tables.exceptions import InvalidPartitionError, TableNotFoundError
@@ -41,7 +41,7 @@ class SqlPartitions:
     def create(self, path: ObjectPath, partitions: Sequence[CatalogPartition], *, ignore_if_exists: bool = False) -> None:
         """Insert all rows or, on an error, none."""
         with self.tables.store.transaction() as rows:
-            table, details = described(rows, path, "partitions")
+            table, details = described(rows, path)
             in_order = [replace(partition, spec=full_spec(rows.catalog, path, table, partition.spec)) for partition in partitions]
             taken = details.add_partitions(in_order)
             if taken and not ignore_if_exists:
@@ -67,57 +67,10 @@ class SqlPartitions:
         with self.tables.store.transaction() as rows:
             details = Details(rows, path)
             try:
-                table, _ = described(rows, path, "partitions")
+                table, _ = described(rows, path)
                 current = details.partition(full_spec(rows.catalog, path, table, spec))
             except (TableNotFoundError, InvalidPartitionError):
                 current = None
             if current is None and not ignore_if_not_exists:
                 raise no_partition(rows.catalog, path, spec)
             yield details, current
-
-
-@dataclass(frozen=True, slots=True)
-class SqlStatistics:
-    """Statistics of tables, partitions and columns; those of Iceberg tables cannot be changed here."""
-
-    tables: SqlTables
-    partitions: SqlPartitions
-
-    def of_table(self, path: ObjectPath, spec: PartitionSpec | None = None) -> TableStatistics:
-        """Return the size of a table or of one of its partitions."""
-        entry, physical = self.tables.load(path)
-        if spec is not None:
-            return self.partitions.get(path, spec).statistics
-        if physical is not None:
-            return statistics_of(physical)
-        if delta.is_delta(entry):
-            return delta.statistics_of(entry)
-        with self.tables.store.transaction() as rows:
-            table, _ = Details(rows, path).statistics()
-            return table
-
-    def of_columns(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
-        """Return statistics by column name."""
-        _, physical = self.tables.load(path)
-        if physical is not None:
-            return column_statistics_of(physical)
-        with self.tables.store.transaction() as rows:
-            _, columns = Details(rows, path).statistics()
-            return columns
-
-    def alter_table(self, path: ObjectPath, statistics: TableStatistics, spec: PartitionSpec | None = None) -> None:
-        """Replace the size of a table or of one of its partitions."""
-        with self.tables.store.transaction() as rows:
-            _, details = described(rows, path, "statistics")
-            if spec is None:
-                _, columns = details.statistics()
-                details.write_statistics(statistics, columns)
-        if spec is not None:
-            self.partitions.alter(path, replace(self.partitions.get(path, spec), statistics=statistics))
-
-    def alter_columns(self, path: ObjectPath, statistics: Mapping[str, ColumnStatistics]) -> None:
-        """Replace the statistics of all columns."""
-        with self.tables.store.transaction() as rows:
-            _, details = described(rows, path, "statistics")
-            table, _ = details.statistics()
-            details.write_statistics(table, statistics)

@@ -16,7 +16,6 @@ from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import (
     catalog_functions,
     catalog_partitions,
-    catalog_statistics,
     catalog_tables,
     databases,
 )
@@ -44,8 +43,6 @@ TABLES = (ENTRIES, PHYSICAL)
 """A table is in the first, the second or both; changes of both are in one transaction."""
 
 PARTITIONS = Register(catalog_partitions)
-STATISTICS = Register(catalog_statistics)
-DETAILS = (PARTITIONS, STATISTICS)
 """Dependent rows of a table, which are renamed and deleted with it."""
 
 FUNCTIONS = Register(catalog_functions)

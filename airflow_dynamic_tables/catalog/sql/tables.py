@@ -1,4 +1,4 @@
-"""Tables of the ``sql`` catalog, and the partitions and statistics of tables whose format does not store them."""
+"""Tables of the ``sql`` catalog, and the partitions of tables whose format does not store them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sqlalchemy import ColumnElement, delete, select, update
 
 from airflow_dynamic_tables.catalog import delta_entries as delta
 from airflow_dynamic_tables.catalog.base import no_database, no_table, no_version, other_kind, table_taken
-from airflow_dynamic_tables.catalog.iceberg.metadata import as_stored
+from airflow_dynamic_tables.catalog.iceberg.metadata import as_stored, column_statistics_of, statistics_of
 from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables
-from airflow_dynamic_tables.catalog.sql.rows import DETAILS, ENTRIES, PARTITIONS, PHYSICAL, STATISTICS, TABLES, Rows, Store
+from airflow_dynamic_tables.catalog.sql.rows import ENTRIES, PARTITIONS, PHYSICAL, TABLES, Rows, Store
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDynamicTable,
@@ -70,20 +70,6 @@ class Details:
     def remove_partition(self, spec: PartitionSpec) -> None:
         """Delete a partition."""
         self.rows.connection.execute(delete(PARTITIONS.table).where(*self._is_partition(spec)))
-
-    def statistics(self) -> tuple[TableStatistics, dict[str, ColumnStatistics]]:
-        """Return the statistics of the table and of its columns."""
-        value = self.rows.connection.scalar(select(STATISTICS.table.c.value).where(*self.rows.at(STATISTICS, self.path)))
-        if value is None:
-            return TableStatistics(), {}
-        columns = {name: ColumnStatistics(**column) for name, column in value["columns"].items()}
-        return TableStatistics(**value["table"]), columns
-
-    def write_statistics(self, table: TableStatistics, columns: Mapping[str, ColumnStatistics]) -> None:
-        """Replace the statistics of the table and of its columns."""
-        value = {"table": asdict(table), "columns": {name: asdict(column) for name, column in columns.items()}}
-        self.rows.delete(STATISTICS, self.path.database, self.path.name)
-        self.rows.insert(STATISTICS.table, {**self._key, "value": value})
 
     @property
     def _key(self) -> dict[str, str]:
@@ -181,6 +167,18 @@ class SqlTables:
                 entry = _entry(rows, path)
         return entry, physical
 
+    def statistics(self, path: ObjectPath) -> TableStatistics:
+        """Return the size of a table; unknown for formats that do not store it."""
+        entry, physical = self.load(path)
+        if physical is not None:
+            return statistics_of(physical)
+        return delta.statistics_of(entry) if delta.is_delta(entry) else TableStatistics()
+
+    def column_statistics(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
+        """Return statistics by column name."""
+        _, physical = self.load(path)
+        return column_statistics_of(physical) if physical is not None else {}
+
     def exists(self, path: ObjectPath) -> bool:
         """Return whether a row or an Iceberg table exists."""
         with self.store.transaction() as rows:
@@ -245,7 +243,7 @@ class SqlTables:
                 raise no_table(rows.catalog, path)
             if _is_taken(rows, renamed):
                 raise table_taken(rows.catalog, renamed)
-            for register in (*TABLES, *DETAILS):
+            for register in (*TABLES, PARTITIONS):
                 change = update(register.table).where(*rows.at(register, path)).values({register.name: new_name})
                 rows.connection.execute(change)
 
@@ -253,16 +251,14 @@ class SqlTables:
         """Delete the row, the Iceberg table and their dependent rows; the data files are kept."""
         with self.store.transaction() as rows:
             dropped = sum([rows.delete(register, path.database, path.name) for register in TABLES])
-            for register in DETAILS:
-                rows.delete(register, path.database, path.name)
+            rows.delete(PARTITIONS, path.database, path.name)
         if not dropped and not ignore_if_not_exists:
             raise no_table(self.store.catalog, path)
 
 
-def described(rows: Rows, path: ObjectPath, what: str) -> tuple[AnyTable, Details]:
-    """Return a table whose partitions and statistics are rows, locked until the end of the transaction.
+def described(rows: Rows, path: ObjectPath) -> tuple[AnyTable, Details]:
+    """Return a table whose partitions are rows, locked until the end of the transaction.
 
-    :param what: what is being changed, for the error.
     :raises TableNotFoundError: when it is missing.
     :raises UnsupportedError: when they are part of its Iceberg metadata.
     """
@@ -271,7 +267,7 @@ def described(rows: Rows, path: ObjectPath, what: str) -> tuple[AnyTable, Detail
     if entry is None and not rows.exists(PHYSICAL, path):
         raise no_table(rows.catalog, path)
     if entry is None or _is_iceberg(entry):
-        raise UnsupportedError(f"The {what} of {path} in catalog {rows.catalog} are those of its Iceberg metadata.")
+        raise UnsupportedError(f"The partitions of {path} in catalog {rows.catalog} are those of its Iceberg metadata.")
     return entry, Details(rows, path)
 
 

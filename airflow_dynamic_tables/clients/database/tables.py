@@ -71,14 +71,6 @@ catalog_partitions = Table(
 )
 """Partitions of tables whose format does not store its partitions."""
 
-catalog_statistics = Table(
-    "dt_statistics",
-    metadata,
-    *_keys("catalog", "database", "name"),
-    Column("value", JSON, nullable=False),
-)
-"""One row per table of a format that does not store statistics: statistics of the table and its columns."""
-
 installation = Table("dt_installation", metadata, Column("id", String(64), primary_key=True))
 """A single row that identifies the installation. In a copied database the row is deleted, so that a new id is created."""
 

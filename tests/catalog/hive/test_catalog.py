@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hive_metastore import ttypes
 from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
 
 from airflow_dynamic_tables.catalog.base import Defaults
@@ -193,8 +194,8 @@ def test_two_that_alter_one_table_lose_nothing(sales: HiveCatalog, hive_metastor
             errors.append(error)
 
     works = (
-        lambda number: sales.alter_table_statistics(PATH, TableStatistics(rows=number)),
-        lambda number: other.alter_table(PATH, replace(DYNAMIC, partition_keys=(), comment=str(number))),
+        lambda number: sales.change_table(PATH, lambda table: replace(table, properties={"number": str(number)})),
+        lambda number: other.change_table(PATH, lambda table: replace(table, comment=str(number))),
     )
     threads = [threading.Thread(target=repeat, args=(work,)) for work in works]
     for thread in threads:
@@ -203,7 +204,8 @@ def test_two_that_alter_one_table_lose_nothing(sales: HiveCatalog, hive_metastor
         thread.join()
     other.close()
     assert errors == []
-    assert (sales.get_table(PATH).comment, sales.get_table_statistics(PATH)) == ("9", TableStatistics(rows=9))
+    table = sales.get_table(PATH)
+    assert (table.comment, table.properties) == ("9", {"number": "9"})
 
 
 def test_a_column_or_a_property_that_hive_cannot_have_is_an_error(sales: HiveCatalog) -> None:
@@ -328,12 +330,29 @@ def test_column_statistics_are_hives_own(sales: HiveCatalog) -> None:
         (*(Column(name, kind) for name, kind, _, _ in columns), Column("text", "string"), Column("flag", "boolean")), format="orc"
     )
     sales.create_table(PATH, table)
-    statistics = {name: ColumnStatistics(1, 20, least, greatest) for name, _, least, greatest in columns}
-    statistics |= {"text": ColumnStatistics(2, 3, "a", "z"), "flag": ColumnStatistics(nulls=4)}
-    sales.alter_column_statistics(PATH, statistics)
-    assert sales.get_column_statistics(PATH) == statistics
-    found = sales.metastore.call("get_table_column_statistics", "sales", "daily_revenue", "l").statsObj[0].statsData.longStats
-    assert (found.lowValue, found.highValue, found.numNulls, found.numDVs) == (-5, 7, 1, 20)
+    days = ttypes.DateColumnStatsData
+    data = {
+        "l": ttypes.ColumnStatisticsData(longStats=ttypes.LongColumnStatsData(-5, 7, 1, 20)),
+        "d": ttypes.ColumnStatisticsData(doubleStats=ttypes.DoubleColumnStatsData(0.5, 1.5, 1, 20)),
+        "n": ttypes.ColumnStatisticsData(
+            decimalStats=ttypes.DecimalColumnStatsData(
+                ttypes.Decimal(2, (-125).to_bytes(1, "big", signed=True)), ttypes.Decimal(2, (30_000).to_bytes(2, "big")), 1, 20
+            )
+        ),
+        "day": ttypes.ColumnStatisticsData(dateStats=days(ttypes.Date(-1), ttypes.Date(19_782), 1, 20)),
+        "text": ttypes.ColumnStatisticsData(
+            stringStats=ttypes.StringColumnStatsData(maxColLen=1, avgColLen=1.0, numNulls=2, numDVs=-1)
+        ),
+    }
+    objects = [
+        ttypes.ColumnStatisticsObj(column.name.lower(), column.type, data[column.name.lower()])
+        for column in table.columns
+        if column.name.lower() in data
+    ]
+    about = ttypes.ColumnStatisticsDesc(isTblLevel=True, dbName="sales", tableName="daily_revenue")
+    sales.metastore.call("update_table_column_statistics", ttypes.ColumnStatistics(about, objects, engine="hive"))
+    known = {name: ColumnStatistics(1, 20, least, greatest) for name, _, least, greatest in columns}
+    assert sales.get_column_statistics(PATH) == known | {"text": ColumnStatistics(nulls=2)}
 
 
 def test_a_function_with_jars_is_one_that_hive_knows(sales: HiveCatalog) -> None:

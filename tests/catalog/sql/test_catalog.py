@@ -384,8 +384,6 @@ class TestPartitionsAndStatistics:
                 lambda path=path: revenue.create_partition(path, partition),
                 lambda path=path: revenue.alter_partition(path, partition),
                 lambda path=path: revenue.drop_partition(path, partition.spec, ignore_if_not_exists=True),
-                lambda path=path: revenue.alter_table_statistics(path, TableStatistics()),
-                lambda path=path: revenue.alter_column_statistics(path, {}),
             ):
                 with pytest.raises(UnsupportedError, match=f"of {path} in catalog {revenue.name} are those of its Iceberg"):
                     call()

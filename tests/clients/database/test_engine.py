@@ -37,7 +37,6 @@ SCHEMA = {
     "dt_refreshes",
     "dt_source_states",
     "dt_stages",
-    "dt_statistics",
     "dt_table_locks",
     "dt_tables",
 }

@@ -9,7 +9,6 @@ from airflow_dynamic_tables.catalog.values import (
     CatalogDatabase,
     CatalogFunction,
     CatalogPartition,
-    ColumnStatistics,
     TableStatistics,
 )
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
@@ -112,11 +111,9 @@ def test_cascade_leaves_nothing_that_a_table_of_the_same_name_would_get(sales: R
 
 
 def fill(catalog: ReadableWritableCatalog, limits: Limits) -> None:
-    """Put a table with a partition and statistics, a view and a function into the database ``sales``."""
+    """Put a table with a partition, a view and a function into the database ``sales``."""
     catalog.create_table(PATH, limits.kept(TABLE))
     catalog.create_partition(PATH, CatalogPartition({"ds": "2024-01-01", "hh": "03"}))
-    catalog.alter_table_statistics(PATH, TableStatistics(rows=10))
-    catalog.alter_column_statistics(PATH, {"id": ColumnStatistics(nulls=0)})
     catalog.create_table(ObjectPath("sales", "one"), limits.kept(VIEW))
     catalog.create_function(ObjectPath("sales", "f"), CatalogFunction("com.example.F"))
 
@@ -135,8 +132,6 @@ def test_renaming_takes_everything_along(sales: ReadableWritableCatalog, limits:
     assert sales.list_functions("vertrieb") == ["f"]
     moved = ObjectPath("vertrieb", PATH.name)
     assert sales.list_partitions(moved) == [{"ds": "2024-01-01", "hh": "03"}]
-    assert sales.get_table_statistics(moved).rows == 10
-    assert sales.get_column_statistics(moved)["id"].nulls == 0
 
 
 @pytest.mark.needs("renamed databases")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_dynamic_tables.catalog.values import CatalogPartition, ColumnStatistics, TableStatistics
+from airflow_dynamic_tables.catalog.values import CatalogPartition, TableStatistics
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import (
@@ -142,52 +142,23 @@ class TestStatistics:
             assert orders.get_column_statistics(path) == {}
         assert orders.get_table_statistics(PATH, FIRST) == TableStatistics()
 
-    def test_of_a_table_and_of_a_partition(self, orders: ReadableWritableCatalog) -> None:
-        orders.create_partitions(PATH, [CatalogPartition(FIRST, comment=None, properties={"a": "b"}), CatalogPartition(SECOND)])
-        orders.alter_table_statistics(PATH, TableStatistics(100, 5_000_000_000, 7))
-        orders.alter_table_statistics(PATH, TableStatistics(rows=40), FIRST)
-        assert orders.get_table_statistics(PATH) == TableStatistics(100, 5_000_000_000, 7)
-        assert orders.get_table_statistics(PATH, FIRST) == TableStatistics(rows=40)
+    def test_of_a_partition(self, orders: ReadableWritableCatalog) -> None:
+        known = CatalogPartition(FIRST, properties={"a": "b"}, statistics=TableStatistics(40, 5_000_000_000, 7))
+        orders.create_partitions(PATH, [known, CatalogPartition(SECOND)])
+        assert orders.get_table_statistics(PATH, FIRST) == known.statistics
         assert orders.get_table_statistics(PATH, SECOND) == TableStatistics()
-        assert orders.get_partition(PATH, FIRST) == CatalogPartition(
-            FIRST, properties={"a": "b"}, statistics=TableStatistics(rows=40)
-        )
-
-    def test_of_columns(self, orders: ReadableWritableCatalog) -> None:
-        statistics = {"id": ColumnStatistics(0, 99, "1", "100"), "price": ColumnStatistics(nulls=3)}
-        orders.alter_table_statistics(PATH, TableStatistics(rows=100))
-        orders.alter_column_statistics(PATH, statistics)
-        assert orders.get_column_statistics(PATH) == statistics
-        assert orders.get_table_statistics(PATH) == TableStatistics(rows=100)
-        orders.alter_column_statistics(PATH, {"id": ColumnStatistics(nulls=1)})
-        assert orders.get_column_statistics(PATH) == {"id": ColumnStatistics(nulls=1)}
-
-    def test_they_go_with_their_table(self, orders: ReadableWritableCatalog, limits: Limits) -> None:
-        orders.alter_table_statistics(PATH, TableStatistics(rows=100))
-        orders.alter_column_statistics(PATH, {"id": ColumnStatistics(nulls=1)})
-        orders.rename_table(PATH, "renamed")
-        renamed = ObjectPath("sales", "renamed")
-        assert orders.get_table_statistics(renamed).rows == 100
-        assert orders.get_column_statistics(renamed)["id"].nulls == 1
-        orders.drop_table(renamed)
-        orders.create_table(renamed, limits.kept(TABLE))
-        assert orders.get_table_statistics(renamed) == TableStatistics()
-        assert orders.get_column_statistics(renamed) == {}
+        assert orders.get_partition(PATH, FIRST) == known
 
     def test_of_what_is_missing(self, orders: ReadableWritableCatalog) -> None:
         for call in (
             lambda: orders.get_table_statistics(MISSING),
             lambda: orders.get_table_statistics(MISSING, FIRST),
             lambda: orders.get_column_statistics(MISSING),
-            lambda: orders.alter_table_statistics(MISSING, TableStatistics()),
-            lambda: orders.alter_table_statistics(MISSING, TableStatistics(), FIRST),
-            lambda: orders.alter_column_statistics(MISSING, {}),
         ):
             with pytest.raises(TableNotFoundError, match=r"sales\.missing"):
                 call()
         for call in (
             lambda: orders.get_table_statistics(PATH, FIRST),
-            lambda: orders.alter_table_statistics(PATH, TableStatistics(), FIRST),
             lambda: orders.get_table_statistics(PATH, {"ds": "2024-01-01"}),
         ):
             with pytest.raises(PartitionNotFoundError):
