@@ -1,10 +1,11 @@
-"""Write the reference of the keys of a dynamic table into docs/definitions.md, from the declarations."""
+"""Write what is derived: the reference of the keys of a dynamic table in docs/definitions.md, and the index of the commands."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from airflow_dynamic_tables.cli.command_index import INDEX, index
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.model import KEYS, Key
@@ -43,3 +44,4 @@ def _meaning(name: str, key: Key) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(with_reference(PAGE.read_text()))
+    INDEX.write_text(index(), encoding="utf-8")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Sequence
 from datetime import datetime
 
 from airflow_dynamic_tables.core.partitions import parse_spec, split_partitions
@@ -81,19 +79,3 @@ def local_master(text: str) -> str:
     if not re.fullmatch(r"local(\[(\*|\d+)\])?", text):
         raise ArgumentTypeError(f"{text!r} is not this machine; write for example local[4], or local[*] for all its cores")
     return text
-
-
-def calling(function: str) -> type[argparse.Action]:
-    """Return the action of an option that replaces the function of its command.
-
-    :param function: dotted path, like that of a :class:`~airflow_dynamic_tables.cli.arguments.Command`.
-    """
-
-    class Calling(argparse.Action):
-        def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002 - argparse's
-            super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
-
-        def __call__(self, parser: object, namespace: argparse.Namespace, *_: object) -> None:  # noqa: ARG002 - argparse's
-            namespace.function = function
-
-    return Calling

@@ -1,58 +1,9 @@
-"""Building blocks of the command table, and arguments shared by several commands."""
+"""Arguments shared by several commands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
 from airflow_dynamic_tables.cli import argument_types
-
-COMMAND_PACKAGE = "airflow_dynamic_tables.cli.commands"
-"""The package of the functions of commands."""
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One argument; ``options`` are keywords of ``argparse.ArgumentParser.add_argument``."""
-
-    flags: tuple[str, ...]
-    help: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command; ``function`` is the dotted path of its function, see :func:`~airflow_dynamic_tables.cli.running.execute`.
-
-    ``is_daily`` puts it into the first of the two sections of the help.
-    """
-
-    name: str
-    help: str
-    function: str
-    arguments: tuple[Argument, ...]
-    description: str
-    is_daily: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CommandGroup:
-    """A command with subcommands."""
-
-    name: str
-    help: str
-    commands: tuple[Command, ...]
-
-
-def sections(commands: Iterable[Command | CommandGroup]) -> dict[str, list[Command | CommandGroup]]:
-    """Return the commands by section title, as the help lists them."""
-    titles: dict[str, list[Command | CommandGroup]] = {"every day": [], "all others": []}
-    for command in commands:
-        is_daily = isinstance(command, Command) and command.is_daily
-        titles["every day" if is_daily else "all others"].append(command)
-    return titles
-
+from airflow_dynamic_tables.cli.command_index import Argument
 
 DEFINITIONS = Argument(
     ("--definitions",),
@@ -105,7 +56,7 @@ MASTER = Argument(
 WITHOUT_SPARK = Argument(
     ("--without-spark",),
     "do not start Java to check queries and columns with Spark, and do not ask the catalogs",
-    {"action": argument_types.calling(f"{COMMAND_PACKAGE}.definitions.validate")},
+    {"action": "store_true"},
 )
 DEBUG = Argument(("--debug",), "show the traceback of an error, and log more", {"action": "store_true"})
 TABLE = Argument(("table",), "a table: its name, database.name or catalog.database.name", {"metavar": "TABLE"})

@@ -10,8 +10,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_dynamic_tables.cli.arguments import Command, CommandGroup, sections
-from airflow_dynamic_tables.cli.command_table import COMMANDS, SUMMARY
+from airflow_dynamic_tables.cli.command_index import SUMMARY, Command, CommandGroup, all_commands, sections
 from airflow_dynamic_tables.cli.running import execute
 from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.redaction import without_secrets
@@ -41,16 +40,16 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     root.add_argument("--version", action=_Version, help="print the version and exit")
-    for title, section in sections(COMMANDS).items():
+    for title, section in sections(all_commands()).items():
         root.add_argument_group(title, _listed(section))
     # The sections list the commands, because argparse supports one section only.
-    _add(root.add_subparsers(metavar="COMMAND", required=True, prog=root.prog, help=argparse.SUPPRESS), COMMANDS)
+    _add(root.add_subparsers(metavar="COMMAND", required=True, prog=root.prog, help=argparse.SUPPRESS), all_commands())
     return root
 
 
 def _listed(commands: Sequence[Command | CommandGroup]) -> str:
     """Return a line for each command, or several lines on a narrow terminal."""
-    names = max(len(command.name) for command in COMMANDS)
+    names = max(len(command.name) for command in all_commands())
     return "\n".join(
         textwrap.fill(f"  {command.name:<{names}}  {command.help}", _width() - 2, subsequent_indent=" " * (names + 4))
         for command in commands

@@ -18,7 +18,7 @@ OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 def execute(function: str, arguments: Namespace) -> int:
     """Call a command's function.
 
-    :param function: dotted path, from :class:`~airflow_dynamic_tables.cli.command_table.Command`.
+    :param function: dotted path, from :class:`~airflow_dynamic_tables.cli.command_index.Command`.
     :return: 0 on success, 1 if the definitions or the state are wrong, 130 after Ctrl-C.
     """
     try:

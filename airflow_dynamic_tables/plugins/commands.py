@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
 
-from airflow_dynamic_tables.cli.arguments import Argument, Command, CommandGroup, sections
-from airflow_dynamic_tables.cli.command_table import COMMANDS, SUMMARY
+from airflow_dynamic_tables.cli.command_index import SUMMARY, Argument, Command, CommandGroup, all_commands, sections
 
 if TYPE_CHECKING:
     from airflow_dynamic_tables.clients.connections import Connections
@@ -23,10 +22,10 @@ if TYPE_CHECKING:
 
 def get_cli_commands() -> list[GroupCommand]:
     """Return the commands added to ``airflow``; imports nothing heavy, because every ``airflow`` command calls it."""
-    listed = (f"{title}: {', '.join(command.name for command in section)}" for title, section in sections(COMMANDS).items())
+    listed = (f"{title}: {', '.join(command.name for command in section)}" for title, section in sections(all_commands()).items())
     description = "\n".join((SUMMARY, *map(textwrap.fill, listed)))
     return [
-        GroupCommand(name="dynamic-tables", help=SUMMARY, description=description, subcommands=_all_converted(COMMANDS)),
+        GroupCommand(name="dynamic-tables", help=SUMMARY, description=description, subcommands=_all_converted(all_commands())),
     ]
 
 
@@ -75,7 +74,7 @@ def _runner(function: str) -> Callable[[Any], None]:
         arguments.installed_schedulers = _open_scheduler
         # As Airflow's own commands do; otherwise connections in Airflow's database are not found.
         with variables_set({"_AIRFLOW_PROCESS_CONTEXT": "server"}):
-            code = execute(getattr(arguments, "function", None) or function, arguments)
+            code = execute(function, arguments)
         if code:
             sys.exit(code)
 

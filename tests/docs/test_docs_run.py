@@ -19,8 +19,7 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_dynamic_tables.cli.arguments import CommandGroup
-from airflow_dynamic_tables.cli.command_table import COMMANDS
+from airflow_dynamic_tables.cli.command_index import CommandGroup, all_commands
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions
 from tests.support.iceberg_rest.server import IcebergRest
@@ -230,7 +229,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_the_command_line_page_has_every_command_and_option() -> None:
     text = (ROOT / "docs" / "cli.md").read_text()
     missing = []
-    for command in COMMANDS:
+    for command in all_commands():
         if isinstance(command, CommandGroup):
             lines = {f"{command.name} {inner.name}": inner for inner in command.commands}
         else:

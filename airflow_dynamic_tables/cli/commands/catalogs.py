@@ -10,58 +10,94 @@ from pathlib import Path
 from typing import Any
 
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction
-from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli import argument_types, output
+from airflow_dynamic_tables.cli.arguments import OUTPUT, STATE, TABLE
+from airflow_dynamic_tables.cli.command_index import Argument, command
 from airflow_dynamic_tables.cli.project import definitions, find_definitions
 from airflow_dynamic_tables.cli.running import OK, USAGE
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.partitions import describe as describe_partition
 from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
-from airflow_dynamic_tables.services import catalogs as databases
-from airflow_dynamic_tables.services import catalogs as functions
-from airflow_dynamic_tables.services import catalogs as listing
-from airflow_dynamic_tables.services import catalogs as views
+from airflow_dynamic_tables.services import catalogs
 from airflow_dynamic_tables.services.catalogs import ObjectChange, ObjectDetails
 from airflow_dynamic_tables.services.workspace import Workspace
+
+_COMMON = (*STATE, OUTPUT)
+
+_CATALOG = Argument(("catalog",), "a catalog (default: the default catalog)", {"metavar": "CATALOG", "nargs": "?"})
+_DATABASE = Argument(
+    ("database",), "a database: catalog.database or database (default: the default one)", {"metavar": "DATABASE", "nargs": "?"}
+)
+_NAME = Argument(
+    ("name",), "its name; a shorter name than the full one is in the default catalog and database", {"metavar": "NAME"}
+)
+_COMMENT = Argument(("--comment",), "its description", {"metavar": "TEXT"})
+_PROPERTY = Argument(
+    ("--property",),
+    "a property; may be repeated",
+    {"metavar": "KEY=VALUE", "type": argument_types.key_value, "action": "append", "dest": "properties"},
+)
+_REPLACE = Argument(("--replace",), "replace an existing one of this name", {"action": "store_true"})
+_IF_EXISTS = Argument(("--if-exists",), "do nothing when it is missing", {"action": "store_true"})
+_IF_NOT_EXISTS = Argument(("--if-not-exists",), "do nothing when the name is taken", {"action": "store_true"})
 
 _COLUMNS = ("name", "type", "comment", "nulls", "minimum", "maximum")
 
 
+@command("catalogs", "list the catalogs", _COMMON)
 def list_catalogs(arguments: Namespace) -> int:
-    """Print all catalogs, without connecting to them."""
+    """List the catalogs that the catalogs file names or, without one, that the definitions mention. Connects to none."""
     defined = definitions(arguments)[0] if find_definitions(arguments) else None
     mentioned = {identifier.catalog for identifier in (*defined.tables, *defined.sources)} if defined else set()
     with workspace_of(arguments) as workspace:
         embedded = workspace.settings.catalogs_file is None
-        catalogs = listing.catalogs(workspace, mentioned if embedded else ())
-    output.listing(catalogs, arguments.output)
+        found = catalogs.catalogs(workspace, mentioned if embedded else ())
+    output.listing(found, arguments.output)
     return OK
 
 
+@command("databases", "list the databases of a catalog", (_CATALOG, *_COMMON))
 def list_databases(arguments: Namespace) -> int:
-    """Print the databases of a catalog."""
-    return _list(arguments, lambda workspace: listing.databases(workspace, arguments.catalog))
+    """List the databases of a catalog."""
+    return _list(arguments, lambda workspace: catalogs.databases(workspace, arguments.catalog))
 
 
+@command("tables", "list the tables, dynamic tables and views of a database", (_DATABASE, *_COMMON))
 def list_tables(arguments: Namespace) -> int:
-    """Print the tables, dynamic tables and views of a database."""
-    return _list(arguments, lambda workspace: listing.tables(workspace, arguments.database))
+    """List everything in a database that can be read as a table, of any engine."""
+    return _list(arguments, lambda workspace: catalogs.tables(workspace, arguments.database))
 
 
+@command("views", "list the views of a database", (_DATABASE, *_COMMON))
 def list_views(arguments: Namespace) -> int:
-    """Print the views of a database."""
-    return _list(arguments, lambda workspace: listing.views(workspace, arguments.database))
+    """List the views of a database."""
+    return _list(arguments, lambda workspace: catalogs.views(workspace, arguments.database))
 
 
+@command("functions", "list the functions of a database", (_DATABASE, *_COMMON))
 def list_functions(arguments: Namespace) -> int:
-    """Print the functions of a database."""
-    return _list(arguments, lambda workspace: listing.functions(workspace, arguments.database))
+    """List the functions of a database."""
+    return _list(arguments, lambda workspace: catalogs.functions(workspace, arguments.database))
 
 
+@command(
+    "partitions",
+    "list the partitions of a table: rows, bytes, files",
+    (
+        TABLE,
+        Argument(
+            ("--partition",),
+            "only those that agree with this spec, e.g. ds=2024-01-01",
+            {"metavar": "SPEC", "type": argument_types.partition},
+        ),
+        *_COMMON,
+    ),
+)
 def list_partitions(arguments: Namespace) -> int:
-    """Print the partitions of a table."""
+    """List the partitions of a table with their sizes, as the table's own metadata or its catalog has them."""
     with workspace_of(arguments) as workspace:
-        partitions = listing.partitions(workspace, arguments.table, arguments.partition)
+        partitions = catalogs.partitions(workspace, arguments.table, arguments.partition)
     if arguments.output == "table":
         rows = [{"partition": describe_partition(item.spec), **asdict(item.statistics)} for item in partitions]
         output.listing(rows, "table")
@@ -70,10 +106,11 @@ def list_partitions(arguments: Namespace) -> int:
     return OK
 
 
+@command("describe", "show a table, view, function or database in full", (_NAME, *_COMMON))
 def describe(arguments: Namespace) -> int:
-    """Print everything about one object."""
+    """Show the table, dynamic table, view, function or database of that name, the first that exists, with its statistics."""
     with workspace_of(arguments) as workspace:
-        details = listing.describe(workspace, arguments.name)
+        details = catalogs.describe(workspace, arguments.name)
     if arguments.output == "table":
         _describe(details)
     else:
@@ -95,29 +132,56 @@ def _describe(details: ObjectDetails) -> None:
         output.listing(rows, "table", _COLUMNS)
 
 
+@command("create-database", "create a database", (_NAME, _COMMENT, _PROPERTY, _IF_NOT_EXISTS, *_COMMON))
 def create_database(arguments: Namespace) -> int:
-    """Create a database."""
+    """Create a database in a catalog."""
     value = CatalogDatabase(arguments.comment, dict(arguments.properties or ()))
     return _change(
         arguments,
         "created",
-        lambda workspace: databases.create_database(workspace, arguments.name, value, ignore_if_exists=arguments.if_not_exists),
+        lambda workspace: catalogs.create_database(workspace, arguments.name, value, ignore_if_exists=arguments.if_not_exists),
     )
 
 
+@command(
+    "drop-database",
+    "drop a database",
+    (
+        _NAME,
+        Argument(("--cascade",), "drop what it holds, too; data files stay", {"action": "store_true"}),
+        _IF_EXISTS,
+        *_COMMON,
+    ),
+)
 def drop_database(arguments: Namespace) -> int:
-    """Drop a database."""
+    """Drop a database that is empty or, with --cascade, with everything in it. Data files are not deleted."""
     return _change(
         arguments,
         "dropped",
-        lambda workspace: databases.drop_database(
+        lambda workspace: catalogs.drop_database(
             workspace, arguments.name, ignore_if_not_exists=arguments.if_exists, cascade=arguments.cascade
         ),
     )
 
 
+@command(
+    "create-view",
+    "create a view that definitions can read",
+    (
+        _NAME,
+        Argument(("--query",), "the SELECT", {"metavar": "SQL"}),
+        Argument(("-f", "--file"), "file with the SELECT", {"metavar": "FILE"}),
+        _COMMENT,
+        _REPLACE,
+        *_COMMON,
+    ),
+)
 def create_view(arguments: Namespace) -> int:
-    """Create a view."""
+    """Create a view.
+
+    Short names in its query mean tables and functions of the view's own database. Definitions read it as a source of
+    format 'view'.
+    """
     if (arguments.query is None) == (arguments.file is None):
         print("A view needs either --query or --file; give one of them.", file=sys.stderr)
         return USAGE
@@ -126,7 +190,7 @@ def create_view(arguments: Namespace) -> int:
         query = _read(Path(arguments.file)) if arguments.file else arguments.query
         view = workspace.catalogs.resolve(arguments.name)
         try:
-            views.create_view(workspace, view, query, arguments.comment, replace=arguments.replace)
+            catalogs.create_view(workspace, view, query, arguments.comment, replace=arguments.replace)
         except DefinitionError as error:
             raise DefinitionError(tuple(f"{arguments.file or 'query'}:{mistake}" for mistake in error.mistakes)) from error
         return str(view)
@@ -141,17 +205,35 @@ def _read(path: Path) -> str:
         raise ConfigurationError(f"{path}: cannot be read ({error}).") from error
 
 
+@command("drop-view", "drop a view", (_NAME, _IF_EXISTS, *_COMMON))
 def drop_view(arguments: Namespace) -> int:
-    """Drop a view."""
+    """Drop a view, and nothing else."""
     return _change(
         arguments,
         "dropped",
-        lambda workspace: views.drop_view(workspace, arguments.name, ignore_if_not_exists=arguments.if_exists),
+        lambda workspace: catalogs.drop_view(workspace, arguments.name, ignore_if_not_exists=arguments.if_exists),
     )
 
 
+@command(
+    "create-function",
+    "create a function that queries can call",
+    (
+        _NAME,
+        Argument(("--language",), "what it is written in", {"choices": ("python", "java"), "required": True}),
+        Argument(("--as",), "module:callable (python) or class (java)", {"metavar": "CODE", "required": True, "dest": "code"}),
+        Argument(("--returns",), "type of its result as Spark DDL; python needs it", {"metavar": "TYPE"}),
+        Argument(
+            ("--property",),
+            "a property; py_files and jars name the code by URIs, separated by commas; may be repeated",
+            {"metavar": "KEY=VALUE", "type": argument_types.key_value, "action": "append", "dest": "properties"},
+        ),
+        _REPLACE,
+        *_COMMON,
+    ),
+)
 def create_function(arguments: Namespace) -> int:
-    """Create a function."""
+    """Create a function. A refresh whose query calls it registers it in its Spark session."""
     properties = dict(arguments.properties or ())
     if arguments.returns is not None:
         properties["returns"] = arguments.returns
@@ -159,16 +241,17 @@ def create_function(arguments: Namespace) -> int:
     return _change(
         arguments,
         "created",
-        lambda workspace: functions.create_function(workspace, arguments.name, function, replace=arguments.replace),
+        lambda workspace: catalogs.create_function(workspace, arguments.name, function, replace=arguments.replace),
     )
 
 
+@command("drop-function", "drop a function", (_NAME, _IF_EXISTS, *_COMMON))
 def drop_function(arguments: Namespace) -> int:
     """Drop a function."""
     return _change(
         arguments,
         "dropped",
-        lambda workspace: functions.drop_function(workspace, arguments.name, ignore_if_not_exists=arguments.if_exists),
+        lambda workspace: catalogs.drop_function(workspace, arguments.name, ignore_if_not_exists=arguments.if_exists),
     )
 
 

@@ -6,6 +6,8 @@ import sys
 from argparse import Namespace
 
 from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.arguments import OUTPUT, STATE, TABLE
+from airflow_dynamic_tables.cli.command_index import Argument, command
 from airflow_dynamic_tables.cli.project import identifier, is_defined
 from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
 from airflow_dynamic_tables.cli.state import workspace_of
@@ -18,8 +20,23 @@ from airflow_dynamic_tables.services.registered import look_up
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
+@command(
+    "suspend",
+    "stop refreshing a table",
+    (
+        TABLE,
+        Argument(("--reason",), "the reason, which the history and list show", {"metavar": "TEXT", "default": ""}),
+        *STATE,
+        OUTPUT,
+    ),
+    is_daily=True,
+)
 def suspend_table(arguments: Namespace) -> int:
-    """Suspend a table, and print its former and current state."""
+    """Stop refreshing a table, by schedule, by hand and in continuous mode.
+
+    A running refresh is completed. Versions and history stay, and readers are not affected. Five failures of scheduled
+    refreshes in a row do the same.
+    """
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
         change = suspend(workspace, name, arguments.reason)
@@ -27,8 +44,9 @@ def suspend_table(arguments: Namespace) -> int:
     return OK
 
 
+@command("resume", "refresh a suspended table again", (TABLE, *STATE, OUTPUT), is_daily=True)
 def resume_table(arguments: Namespace) -> int:
-    """Resume a suspended table, and print its former and current state."""
+    """Refresh a suspended table again, from the next run of its DAG on. Earlier failures no longer count."""
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
         change = resume(workspace, name)
@@ -42,8 +60,17 @@ def _print(change: StateChange, style: str) -> None:
         print(change.workflow, file=sys.stderr)
 
 
+@command(
+    "rename",
+    "give a dynamic table another name",
+    (TABLE, Argument(("new",), "its new name; the database stays", {"metavar": "NEW"}), *STATE, OUTPUT),
+)
 def rename_table(arguments: Namespace) -> int:
-    """Rename a table, and print what is left to do."""
+    """Give a dynamic table another name within its database; data, versions and history follow.
+
+    Refused while it is being refreshed, or when a refresh of it is in quarantine. Change the name in its definition, too:
+    if the former name is still defined, its next refresh creates a new table of that name.
+    """
     name = identifier(arguments, arguments.table)
     new = renamed(name, arguments.new)
     with workspace_of(arguments) as workspace:
@@ -54,8 +81,14 @@ def rename_table(arguments: Namespace) -> int:
     return OK
 
 
+@command("recover", "finish or undo refreshes that were interrupted", (TABLE, *STATE, OUTPUT))
 def recover_table(arguments: Namespace) -> int:
-    """Finish or undo interrupted refreshes, and print what is left."""
+    """Finish or undo each refresh of a table whose process is gone, and finish an interrupted rename, as the next refresh
+    and gc do.
+
+    Running refreshes are not touched. Prints what was done, and what is left and why; exits with 1 if something is left.
+    Safe to run at any time.
+    """
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
         recovered = recover(workspace, name)
@@ -63,8 +96,24 @@ def recover_table(arguments: Namespace) -> int:
     return FAILED if recovered.left else OK
 
 
+@command(
+    "drop",
+    "drop a dynamic table",
+    (
+        TABLE,
+        Argument(("--yes",), "drop it; without this, only check that it could be dropped", {"action": "store_true"}),
+        Argument(("--if-exists",), "a missing table is no error", {"action": "store_true"}),
+        Argument(("--purge",), "also delete its files", {"action": "store_true"}),
+        *STATE,
+        OUTPUT,
+    ),
+)
 def drop_table(arguments: Namespace) -> int:
-    """Drop a dynamic table, and print what is kept."""
+    """Drop a dynamic table from its catalog, with all its versions.
+
+    Refused while it is being refreshed, or when a refresh of it is in quarantine. Data files stay without --purge, its
+    history in any case. If it is still defined, its next refresh creates it again.
+    """
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
         if not arguments.yes:

@@ -28,7 +28,7 @@ def validate(arguments: Namespace) -> int:
     """Print every mistake of every file, one per line; Spark parses the queries and determines the columns of changed ones."""
     spark = SparkParser.installed()
     if spark is None:
-        return definitions.validate(arguments)
+        return definitions.validate_without_spark(arguments)
     project = project_of(arguments)
     with _catalogs(arguments) as workspace:
         return definitions.print_mistakes(arguments, project, lambda: _read(project, workspace, spark))

@@ -8,7 +8,9 @@ from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
-from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli import argument_types, output
+from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE
+from airflow_dynamic_tables.cli.command_index import Argument, command
 from airflow_dynamic_tables.cli.commands.refresh import owner_of, with_spark
 from airflow_dynamic_tables.cli.project import definitions, find_definitions
 from airflow_dynamic_tables.cli.running import OK, USAGE
@@ -33,8 +35,41 @@ from airflow_dynamic_tables.services.workspace import Workspace
 _COLUMNS = ("table", "outcome", "version", "rows", "files", "bytes", "seconds")
 
 
+@command(
+    "ctas",
+    "create a table from a query, once",
+    (
+        Argument(("table",), "its name: catalog.database.table, or less", {"metavar": "NAME"}),
+        Argument(("--query",), "the query that returns its rows", {"metavar": "SQL"}),
+        Argument(("--query-file",), "a file with the query", {"metavar": "PATH"}),
+        Argument(("--if-not-exists",), "keep an existing table; this is no error", {"action": "store_true"}),
+        Argument(("--replace",), "replace the rows of a table that ctas created", {"action": "store_true"}),
+        Argument(("--format",), "format of the table (default: iceberg, or as it was)", {"metavar": "FORMAT"}),
+        Argument(
+            ("--partitioned-by",),
+            "its partition keys, separated by commas: columns, or transforms such as day(ts), bucket(16, id)",
+            {"metavar": "KEYS"},
+        ),
+        Argument(("--comment",), "its description", {"metavar": "TEXT"}),
+        Argument(("--timezone",), "time zone of the query (default: UTC)", {"metavar": "ZONE", "default": "UTC"}),
+        Argument(
+            ("--conf",),
+            "a setting of Spark; may be repeated",
+            {"metavar": "KEY=VALUE", "type": argument_types.key_value, "action": "append"},
+        ),
+        Argument(("--token",), "unique name of this try", {"metavar": "TOKEN", "type": argument_types.token}),
+        Argument(("--dry-run",), "only print what it would do, or why it would refuse", {"action": "store_true"}),
+        MASTER,
+        *STATE,
+        OUTPUT,
+    ),
+)
 def create_table(arguments: Namespace) -> int:
-    """Create the table and print the outcome; with ``--dry-run``, print only what would be done."""
+    """CREATE TABLE AS: run a query and create a table from its rows, in one step.
+
+    Readers see the table only when it is complete. Ctrl-C or a failure leaves no table, or with --replace the previous
+    one.
+    """
     if problem := _contradiction(arguments):
         print(problem, file=sys.stderr)
         return USAGE

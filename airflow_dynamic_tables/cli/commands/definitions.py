@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.arguments import DEBUG, INTO, OUTPUT, SCHEDULE_TIME, STATE, TABLES, WITHOUT_SPARK
+from airflow_dynamic_tables.cli.command_index import Argument, command
 from airflow_dynamic_tables.cli.new_project.writing import COMMANDS, write_project
 from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.cli.project import definitions, named_tables, project_of, schedule_time
-from airflow_dynamic_tables.cli.running import FAILED, OK
+from airflow_dynamic_tables.cli.running import FAILED, OK, execute
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.results import items
@@ -26,9 +28,18 @@ from airflow_dynamic_tables.services.query_test_loading import load_tests
 from airflow_dynamic_tables.services.refresh.preview import TablePlan, not_schedulable, preview, warnings
 from airflow_dynamic_tables.services.refresh.strategies import refusal_of_servers
 
+_WITH_SPARK = "airflow_dynamic_tables.cli.commands.checking.validate"
+_COMPARED = "airflow_dynamic_tables.cli.commands.deployments.compared_plan"
+"""Dotted paths instead of imports, because most runs need neither catalogs nor Spark's parser."""
 
+
+@command("init", "create a sample project: a table, its source, a DAG file", (INTO, DEBUG), is_daily=True)
 def init(arguments: Namespace) -> int:
-    """Write a project whose data ends yesterday, and print the commands to run in it."""
+    """Write a project that runs: a dynamic table and its source as YAML, the catalogs, the DAG file for Airflow, and a week
+    of data that ends yesterday.
+
+    Prints the next commands. If one of its files already exists, it writes nothing.
+    """
     folder = Path(arguments.into)
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
     print("Wrote:", *write_project(folder, yesterday), sep="\n  ")
@@ -38,7 +49,18 @@ def init(arguments: Namespace) -> int:
     return OK
 
 
+@command("validate", "check the definitions and print every mistake", (WITHOUT_SPARK, *STATE), is_daily=True)
 def validate(arguments: Namespace) -> int:
+    """Check every definition.
+
+    Prints every mistake of every file as path:line:column: message, and exits with 1 if there is one. Needs no catalog,
+    no Spark and no Airflow: right for a pre-commit hook or CI. If PySpark and Java are installed, Spark checks the syntax
+    of each query once, and the columns of the queries that changed since they were deployed.
+    """
+    return validate_without_spark(arguments) if arguments.without_spark else execute(_WITH_SPARK, arguments)
+
+
+def validate_without_spark(arguments: Namespace) -> int:
     """Print every mistake of every file, one per line, without Spark and without catalogs."""
     project = project_of(arguments)
     return print_mistakes(arguments, project, lambda: (checked(project), "Spark did not parse the queries."))
@@ -96,8 +118,30 @@ def _misplaced(arguments: Namespace, tables: Iterable[DynamicTable], defined: De
 _COLUMNS = ("identifier", "refresh_mode", "cron", "timezone", "schedule_time", "partitions")
 
 
+@command(
+    "plan",
+    "show what a scheduled refresh would do",
+    (
+        TABLES,
+        SCHEDULE_TIME,
+        Argument(
+            ("--compare",),
+            "also read the tables: show missed ticks that it would make up for, and warn of changes that it would refuse",
+            {"action": "store_true"},
+        ),
+        *STATE,
+        OUTPUT,
+    ),
+    is_daily=True,
+)
 def plan(arguments: Namespace) -> int:
-    """Print what a scheduled refresh of each table would do."""
+    """Show what a scheduled refresh would do: refresh mode and why, cron, partitions, upstream tables and the statement.
+
+    It needs neither Spark nor Airflow, and a catalog only with --compare. The table output shows the statement of named
+    tables only.
+    """
+    if arguments.compare:
+        return execute(_COMPARED, arguments)
     return plan_and_look(arguments, lambda planned, _table, _defined: planned, lambda _tables: None)
 
 

@@ -11,6 +11,8 @@ from typing import Any
 from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE, TABLES
+from airflow_dynamic_tables.cli.command_index import Argument, command
 from airflow_dynamic_tables.cli.commands.definitions import plan_and_look
 from airflow_dynamic_tables.cli.commands.refresh import owner_of, run_here
 from airflow_dynamic_tables.cli.project import definitions, find_definitions, identifier, named_tables, project_of
@@ -43,7 +45,7 @@ from airflow_dynamic_tables.services.tables.workflows import paused_workflows
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
-def plan(arguments: Namespace) -> int:
+def compared_plan(arguments: Namespace) -> int:
     """Print plans with the ticks that a refresh would make up for, and warn of tables whose next refresh would be refused."""
     with quiet_workspace_of(arguments) as workspace:
         return plan_and_look(arguments, partial(_completed, workspace), partial(_warn, workspace))
@@ -67,11 +69,69 @@ def _obstacle(found: Difference) -> str | None:
     return found.reason if found.change is Change.REBUILD else None
 
 
+_COLUMNS = ("table", "change", "rows", "bytes", "partitions", "downstream")
+_NO_TEXT = ("query", "original_query", "expanded_query", "resolved.query")
+"""Fields shown as a line diff."""
+
+
+@command(
+    "diff",
+    "compare what is declared with what is deployed",
+    (
+        TABLES,
+        Argument(("--exit-code",), "also exit with 1 if a table differs", {"action": "store_true"}),
+        *STATE,
+        OUTPUT,
+    ),
+    is_daily=True,
+)
+def diff(arguments: Namespace) -> int:
+    """Compare the definitions with what is deployed, without Spark: what changes of each table (nothing, metadata, new
+    nullable columns, the data, or all of it), how its query differs, which columns of other tables read it, and how much
+    must be computed again.
+
+    It also names tables that are no longer declared. Exits with 1 on a wrong definition, a catalog that does not answer,
+    or two deployments that claim one table.
+    """
+    defined, sound = definitions(arguments)
+    named = named_tables(defined, arguments.tables) if arguments.tables else None
+    with workspace_of(arguments, "Comparing the definitions with the catalogs") as workspace:
+        found = differences(workspace, defined, named, is_complete=sound)
+        say_paused(workspace, named or defined.tables.values())
+    show(found, arguments.output)
+    is_wrong = not (sound or arguments.tables) or any(one.claimed or one.change is Change.UNKNOWN for one in found)
+    differs = arguments.exit_code and any(one.change is not Change.UNCHANGED for one in found)
+    return FAILED if is_wrong or differs else OK
+
+
 _SHOWN = ("identifier", "change", "outcome", "version", "detail")
 
 
+@command(
+    "apply",
+    "deploy the definitions: register new tables, alter changed ones",
+    (
+        TABLES,
+        Argument(
+            ("--refresh",),
+            "also recompute all rows of tables whose query changed; a rebuild needs this",
+            {"action": "store_true"},
+        ),
+        Argument(("--without-spark",), "do not ask Spark which columns the changed queries return", {"action": "store_true"}),
+        Argument(("--take-over",), "take over tables that another deployment has declared", {"action": "store_true"}),
+        MASTER,
+        *STATE,
+        OUTPUT,
+    ),
+    is_daily=True,
+)
 def apply(arguments: Namespace) -> int:
-    """Apply every difference, parents before children, and print the outcomes."""
+    """Apply the differences that diff shows.
+
+    Unchanged tables and their DAGs are not touched. Rows are recomputed by later refreshes, or at once with --refresh; a
+    rebuild needs --refresh. Tables that are no longer declared keep their data until drop. Exits with 1 if a change was
+    not applied.
+    """
     defined, sound = definitions(arguments)
     named = named_tables(defined, arguments.tables) if arguments.tables else None
     with workspace_of(arguments, "Deploying the definitions") as workspace:
@@ -145,26 +205,25 @@ def _print(done: list[Applied], form: str) -> None:
     print(f"{output.counted(len(done), 'table')}: {output.summed(counts)}.", file=sys.stderr)
 
 
-_COLUMNS = ("table", "change", "rows", "bytes", "partitions", "downstream")
-_NO_TEXT = ("query", "original_query", "expanded_query", "resolved.query")
-"""Fields shown as a line diff."""
-
-
-def diff(arguments: Namespace) -> int:
-    """Print how each table differs, including tables that are no longer declared."""
-    defined, sound = definitions(arguments)
-    named = named_tables(defined, arguments.tables) if arguments.tables else None
-    with workspace_of(arguments, "Comparing the definitions with the catalogs") as workspace:
-        found = differences(workspace, defined, named, is_complete=sound)
-        say_paused(workspace, named or defined.tables.values())
-    show(found, arguments.output)
-    is_wrong = not (sound or arguments.tables) or any(one.claimed or one.change is Change.UNKNOWN for one in found)
-    differs = arguments.exit_code and any(one.change is not Change.UNCHANGED for one in found)
-    return FAILED if is_wrong or differs else OK
-
-
+@command(
+    "export",
+    "export deployed tables as YAML or SQL definitions",
+    (
+        TABLES,
+        Argument(
+            ("--as",),
+            "output language: yaml (default) or sql, the statements of dynamic-tables sql",
+            {"choices": ("yaml", "sql"), "default": "yaml", "dest": "form"},
+        ),
+        *STATE,
+    ),
+)
 def export(arguments: Namespace) -> int:
-    """Print tables, as catalogs store them, as a definitions file."""
+    """Print the deployed dynamic tables as a file of definitions.
+
+    Loading it gives the same tables, in a folder without defaults that has their sources. Queries have full names, and
+    views of the definitions are written out.
+    """
     with workspace_of(arguments) as workspace:
         tables = [deployed_table(workspace, identifier(arguments, name)) for name in arguments.tables]
         if not arguments.tables:

@@ -11,6 +11,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE, TABLES
+from airflow_dynamic_tables.cli.command_index import Argument, command
 from airflow_dynamic_tables.cli.commands.refresh import spark_runner, stopped_like_ctrl_c
 from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.cli.project import named_tables, project_of
@@ -81,8 +83,23 @@ def _of_xml(text: str) -> str:
     return "".join(sign if sign.isprintable() or sign in "\n\t" else "\ufffd" for sign in text)
 
 
+@command(
+    "test",
+    "run the unit tests of queries",
+    (
+        TABLES,
+        Argument(("--junit-xml",), "also write the results to this file, in the format of CI servers", {"metavar": "FILE"}),
+        MASTER,
+        *STATE,
+        OUTPUT,
+    ),
+    is_daily=True,
+)
 def test(arguments: Namespace) -> int:
-    """Run the tests of some tables, or all, and print their results."""
+    """Run the tests beside the definitions, all in one Spark session: each query reads the rows of its test.
+
+    No real table is read or written. Prints missing, extra and changed rows. Exits with 1 unless all tests pass.
+    """
     progress = progress_of(arguments)
     with progress.step("Reading the definitions"):
         definitions, tests, mistakes = load_tests(project_of(arguments))

@@ -17,7 +17,9 @@ from threading import Event
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli import argument_types, output
+from airflow_dynamic_tables.cli.arguments import FORCE, MASTER, OUTPUT, PARTITION, SCHEDULE_TIME, STATE, TABLE
+from airflow_dynamic_tables.cli.command_index import Argument, command
 from airflow_dynamic_tables.cli.progress import lines_of_spark, progress_of
 from airflow_dynamic_tables.cli.project import definitions
 from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
@@ -54,13 +56,55 @@ from airflow_dynamic_tables.services.writes.settling import result_of
 _T = TypeVar("_T")
 _Work = Callable[[Callable[[RefreshPlan], None], Callable[[], None]], _T]
 
+_OF_A_REQUEST = (
+    Argument(
+        ("--scheduled",),
+        "as its schedule would: skipped if no input changed, and five failures in a row suspend the table",
+        {"action": "store_true"},
+    ),
+    Argument(
+        ("--token",),
+        "unique name of this refresh in the history (default: a random one)",
+        {"metavar": "TOKEN", "type": argument_types.token},
+    ),
+)
+"""Options with which a program runs a refresh that was requested elsewhere."""
+
 _CASCADE = ("table", "outcome", "version", "partitions", "detail")
 _ROWS = 10
 """Maximum number of rows that ``--show`` prints."""
 
 
+@command(
+    "refresh",
+    "run one refresh now, without Airflow",
+    (
+        TABLE,
+        SCHEDULE_TIME,
+        PARTITION,
+        Argument(("--full-refresh",), "replace the complete table, whatever its partitions", {"action": "store_true"}),
+        Argument(
+            ("--downstream",),
+            "then also refresh every table that reads it, directly or not, each once",
+            {"action": "store_true"},
+        ),
+        FORCE,
+        Argument(("--show",), "also print the first rows of the table, ten at most", {"action": "store_true"}),
+        *_OF_A_REQUEST,
+        MASTER,
+        *STATE,
+        OUTPUT,
+    ),
+    is_daily=True,
+)
 def refresh(arguments: Namespace) -> int:
-    """Run one refresh and print its result."""
+    """Run one refresh with Spark and commit it.
+
+    Readers see the new version only after everything succeeded. After Ctrl-C or a failure they still see the last one.
+    With --downstream the tables that read it follow, parents first: for the partitions that follow from those that were
+    replaced, or, where their query does not say which, as refresh does it by itself. The tables below one that fails are
+    left, and the command exits with 1.
+    """
     for options, are_given in (
         ("--partition and --full-refresh", arguments.partitions and arguments.full_refresh),
         ("--downstream and --scheduled", arguments.downstream and arguments.scheduled),

@@ -11,6 +11,9 @@ from pathlib import Path
 from airflow_dynamic_tables.api.desk import Gateway
 from airflow_dynamic_tables.api.standalone.processes import Processes
 from airflow_dynamic_tables.api.standalone.server import VARIABLE, ListenAddress, TokenAccess, read_token, serve
+from airflow_dynamic_tables.cli import argument_types
+from airflow_dynamic_tables.cli.arguments import STATE
+from airflow_dynamic_tables.cli.command_index import Argument, command
 from airflow_dynamic_tables.cli.project import find_definitions, project_of
 from airflow_dynamic_tables.cli.running import OK
 from airflow_dynamic_tables.cli.state import quiet_workspace_of
@@ -21,8 +24,45 @@ _WITH_AIRFLOW = ("-m", "airflow", "dynamic-tables")
 _WITHOUT_AIRFLOW = ("-m", "airflow_dynamic_tables.cli.main")
 
 
+@command(
+    "serve",
+    "run the REST API without Airflow",
+    (
+        Argument(("--host",), "address to listen on (default: 127.0.0.1, this machine only)", {"default": "127.0.0.1"}),
+        Argument(
+            ("--port",),
+            "the port, or 0 for any that is free (default: 8090)",
+            {"type": argument_types.port, "default": 8090, "metavar": "N"},
+        ),
+        Argument(
+            ("--allow-host",),
+            "another host name that requests may have, besides localhost and the address; may be repeated",
+            {"metavar": "NAME", "action": "append", "dest": "allowed_hosts", "default": []},
+        ),
+        Argument(
+            ("--token-file",),
+            "file with the token, which no other user can read (default: the token is in $DYNAMIC_TABLES_TOKEN)",
+            {"metavar": "PATH"},
+        ),
+        Argument(
+            ("--jobs",),
+            "how many refreshes run at once; others wait (default: 2)",
+            {"type": argument_types.positive, "default": 2, "metavar": "N"},
+        ),
+        Argument(
+            ("--patience",),
+            "seconds that running refreshes get when the server is stopped; then they are stopped, too (default: 30)",
+            {"type": argument_types.positive, "default": 30, "metavar": "N"},
+        ),
+        *STATE,
+    ),
+)
 def serve_gateway(arguments: Namespace) -> int:
-    """Serve until SIGTERM or Ctrl-C."""
+    """Serve the REST gateway: tables, their history and plans, and refreshes as jobs, each in a process that runs the
+    command refresh.
+
+    The token gives access to all of it. It prints its address on stderr; SIGTERM or Ctrl-C ends it.
+    """
     if arguments.database_url and hasattr(arguments, "installed_settings"):
         raise ConfigurationError(
             "Airflow's connection says where the state is; leave out --database-url, or serve without Airflow."

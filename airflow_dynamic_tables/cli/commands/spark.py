@@ -10,7 +10,9 @@ from argparse import Namespace
 from datetime import date, timedelta
 from pathlib import Path
 
-from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli import argument_types, output
+from airflow_dynamic_tables.cli.arguments import DEBUG, OUTPUT, STATE
+from airflow_dynamic_tables.cli.command_index import Argument, command
 from airflow_dynamic_tables.cli.new_project.writing import TABLE, write_project
 from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.cli.running import FAILED, OK
@@ -27,8 +29,32 @@ _WRONG = {
 }
 
 
+@command(
+    "spark start",
+    "start the server, or find the running one",
+    (
+        Argument(
+            ("--idle",),
+            "stop it after this time without use, or never (default: 2 hours)",
+            {"metavar": "TIME", "type": argument_types.idle_time, "default": "2 hours"},
+        ),
+        Argument(
+            ("--master",),
+            "how many cores it uses, e.g. local[2] (default: local[*], all)",
+            {"metavar": "URL", "type": argument_types.local_master, "default": "local[*]"},
+        ),
+        Argument(("--driver-memory",), "memory of its Java, e.g. 4g (default: Spark's own)", {"metavar": "SIZE"}),
+        Argument(("--jars",), "jars that its queries need, separated by commas, for example JDBC drivers", {"metavar": "FILES"}),
+        *STATE,
+        OUTPUT,
+    ),
+)
 def start_server(arguments: Namespace) -> int:
-    """Start the server, and print its status."""
+    """Start Spark's Connect server for this user and state, or find the running one.
+
+    Options count when it starts. It requires a random token, listens on loopback only, and stops after a time without
+    use. A server that hangs is replaced.
+    """
     folder = _folder(arguments)
     with progress_of(arguments).step("Starting the Spark server"):
         _, is_new = start(folder, Options(arguments.master, arguments.driver_memory, arguments.idle, arguments.jars))
@@ -37,16 +63,21 @@ def start_server(arguments: Namespace) -> int:
     return OK
 
 
+@command("spark stop", "stop the server and everything that it runs", STATE)
 def stop_server(arguments: Namespace) -> int:
-    """Stop the server."""
+    """Stop the server and everything that it runs. It is killed if it does not stop within 20 seconds."""
     with progress_of(arguments).step("Stopping the Spark server"):
         was_running = stop(_folder(arguments))
     print("The Spark server was ended." if was_running else "No Spark server runs.", file=sys.stderr)
     return OK
 
 
+@command("spark status", "show whether the server runs, its address, and how long it has been idle", (*STATE, OUTPUT))
 def show_server(arguments: Namespace) -> int:
-    """Print the status of the server."""
+    """Show the server: running, stopped, changing (a command starts or stops it), hung (it does not answer) or died.
+
+    Exits with 1 for the last two.
+    """
     found = status(_folder(arguments))
     _print(found, arguments.output)
     if found.state in _WRONG:
@@ -55,8 +86,14 @@ def show_server(arguments: Namespace) -> int:
     return OK
 
 
+@command("spark archive", "make Spark start faster on this machine: store the classes that Java loads", (OUTPUT, DEBUG))
 def store_classes(arguments: Namespace) -> int:
-    """Create the class data archive, and print its path."""
+    """Run a small refresh, and store the classes that it loads as Java has them in memory, 170 MB in the user's folder of
+    caches.
+
+    Every spark-submit and every Spark server that this package starts uses them from then on. Needed once for each
+    machine or image, and after an update of Java or Spark: Java ignores what does not fit.
+    """
     print("A small refresh runs, and Java stores the classes that it loaded: about a minute.", file=sys.stderr)
     with progress_of(arguments).step("Running a small refresh"):
         archive = store(os.environ, _refresh_a_new_project)

@@ -12,7 +12,9 @@ from datetime import timedelta
 from uuid import uuid4
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState
-from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli import argument_types, output
+from airflow_dynamic_tables.cli.arguments import LIMIT, ONE_TABLE, OUTPUT, STATE, TABLE, TABLES, TOKEN
+from airflow_dynamic_tables.cli.command_index import Argument, command
 from airflow_dynamic_tables.cli.project import definitions, definitions_if_any, identifier, named_tables
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import workspace_of
@@ -49,8 +51,9 @@ _HISTORY = ("started_at", "table", "action", "state", "schedule_time", "version"
 _SOURCES = ("source", "version", "number", "number_now", "partitions", "last_partition", "moved")
 
 
+@command("list", "list dynamic tables: version, freshness, last refresh", (*STATE, OUTPUT), is_daily=True)
 def list_tables(arguments: Namespace) -> int:
-    """Print a summary of every dynamic table."""
+    """List the defined dynamic tables, and those in their catalogs that are no longer defined."""
     defined, sound = definitions(arguments)
     with workspace_of(arguments, "Reading the tables") as workspace:
         listed = status.list_tables(workspace, defined.tables, complete=sound)
@@ -83,8 +86,32 @@ def _duration(seconds: int | None) -> timedelta | None:
     return None if seconds is None else timedelta(seconds=seconds)
 
 
+@command(
+    "show",
+    "show one dynamic table: columns, versions, refreshes, rows",
+    (
+        TABLE,
+        Argument(("--rows",), "also print that many rows", {"type": argument_types.positive, "default": 0, "metavar": "N"}),
+        Argument(
+            ("--version",),
+            "print rows of that version (default: the current one; 20 rows without --rows)",
+            {"type": argument_types.positive, "metavar": "N"},
+        ),
+        Argument(
+            ("--check-sources",),
+            "also check whether its sources changed since the current version read them",
+            {"action": "store_true"},
+        ),
+        LIMIT,
+        *STATE,
+        OUTPUT,
+    ),
+    is_daily=True,
+)
 def show_table(arguments: Namespace) -> int:
-    """Print one dynamic table in full, on request with its first rows."""
+    """Show one dynamic table of a catalog with its latest versions and refreshes and, with --rows or --version, the first
+    rows of a version.
+    """
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
         now = _sources_now(arguments, workspace, name) if arguments.check_sources else None
@@ -155,8 +182,9 @@ def _columns(refreshes: Iterable[Refresh]) -> tuple[str, ...]:
     return (*_HISTORY, "expectations") if violated else _HISTORY
 
 
+@command("history", "list the latest refreshes and rollbacks, newest first", (ONE_TABLE, LIMIT, *STATE, OUTPUT), is_daily=True)
 def history(arguments: Namespace) -> int:
-    """Print the latest refreshes and rollbacks, newest first."""
+    """List the latest refreshes with action, reason, result, rows, bytes and the seconds of each step."""
     name = identifier(arguments, arguments.table) if arguments.table else None
     with workspace_of(arguments) as workspace:
         refreshes = workspace.ledger.list_refreshes(name, arguments.limit)
@@ -169,8 +197,12 @@ def history(arguments: Namespace) -> int:
     return OK
 
 
+@command("create", "register defined tables in their catalogs", (TABLES, *STATE, OUTPUT))
 def create_tables(arguments: Namespace) -> int:
-    """Register the named tables, or all, and print the outcomes."""
+    """Register dynamic tables in their catalogs, or alter them where the definition changed.
+
+    The first refresh does this too; no data is written.
+    """
     defined, sound = definitions(arguments)
     tables = named_tables(defined, arguments.tables)
     with workspace_of(arguments, "Registering the tables") as workspace:
@@ -179,8 +211,13 @@ def create_tables(arguments: Namespace) -> int:
     return OK if sound or arguments.tables else FAILED
 
 
+@command("adopt", "turn an existing Hive table into a dynamic table", (TABLE, *STATE, OUTPUT))
 def adopt_table(arguments: Namespace) -> int:
-    """Turn an existing table into a dynamic table, and print the outcome."""
+    """Turn an existing table of the Hive metastore into the dynamic table that is defined under its name.
+
+    Its rows stay, and every refresh replaces the partitions that it plans. Columns, partition keys and format must be
+    those of the query.
+    """
     defined, _ = definitions(arguments)
     table = named_table(defined, arguments.table)
     with workspace_of(arguments) as workspace:
@@ -189,16 +226,39 @@ def adopt_table(arguments: Namespace) -> int:
     return OK
 
 
+@command("gc", "clean up after refreshes that died, and expire old versions", (*STATE, OUTPUT))
 def gc(arguments: Namespace) -> int:
-    """Settle abandoned stages, and print their tokens and outcomes."""
+    """Finish or undo each refresh whose process is gone.
+
+    Expire versions beyond the retention of their tables, delete unreferenced files, and prune old history. Running
+    refreshes are not touched. Safe to run at any time.
+    """
     with workspace_of(arguments, "Cleaning up") as workspace:
         report = sweep(workspace)
     output.record(report, arguments.output)
     return FAILED if report.failed else OK
 
 
+@command(
+    "compact",
+    "merge small files of a dynamic table",
+    (
+        TABLE,
+        Argument(
+            ("--dry-run",),
+            "only print how many files each partition has, and which partitions are due",
+            {"action": "store_true"},
+        ),
+        *STATE,
+        OUTPUT,
+    ),
+)
 def compact_table(arguments: Namespace) -> int:
-    """Compact small files, and print the file counts of each partition before and after."""
+    """Merge small files in each partition that has too many, as gc does.
+
+    This makes no version: rows and history stay, and readers are not affected. Prints files and bytes of each partition
+    before and after, and why a partition was left; exits with 1 if one is still due. Safe to run at any time.
+    """
     name = identifier(arguments, arguments.table)
     if arguments.dry_run:
         return _count_files(arguments, name)
@@ -225,8 +285,12 @@ def _compacted(before: PartitionFiles, after: PartitionFiles | None) -> Compacte
     return CompactedPartition(describe(before.partition), before.files, files, before.bytes, size, before.why_not)
 
 
+@command("publish", "commit a refresh that is in quarantine", (TOKEN, *STATE, OUTPUT))
 def publish_stage(arguments: Namespace) -> int:
-    """Commit a stage in quarantine and print its version."""
+    """Commit a refresh that its row count put into quarantine.
+
+    Everything else is checked again. Refused if newer data of the same partitions has been committed since.
+    """
     with workspace_of(arguments, f"Publishing stage {arguments.token}") as workspace:
         version = publish(workspace, arguments.token)
         done = result_of(workspace, version.token, version)
@@ -234,16 +298,35 @@ def publish_stage(arguments: Namespace) -> int:
     return OK
 
 
+@command("abort", "delete a refresh that is in quarantine", (TOKEN, *STATE))
 def abort_stage(arguments: Namespace) -> int:
-    """Delete a stage in quarantine."""
+    """Delete a refresh that its row count put into quarantine. The table stays as it is."""
     with workspace_of(arguments) as workspace:
         reject(workspace, arguments.token, f"aborted by {getpass.getuser()}@{socket.gethostname()}")
     print(f"Stage {arguments.token} is aborted; its files are deleted.", file=sys.stderr)
     return OK
 
 
+@command(
+    "rollback",
+    "make an earlier version current again",
+    (
+        TABLE,
+        Argument(("--to",), "the version to restore", {"type": argument_types.positive, "metavar": "VERSION", "required": True}),
+        Argument(
+            ("--with-columns",),
+            "bring its columns and partition keys back, too, where the table has others now",
+            {"action": "store_true"},
+        ),
+        *STATE,
+        OUTPUT,
+    ),
+)
 def rollback_table(arguments: Namespace) -> int:
-    """Restore an earlier version and print the new one."""
+    """Restore an earlier version in one step, as a new version with its content, data timestamp and sources.
+
+    No data is copied. Fails while the table is being refreshed; the next scheduled refresh works on top of it.
+    """
     token = str(uuid4())
     owner = f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables rollback {token}, process {os.getpid()})"
     name = identifier(arguments, arguments.table)
@@ -254,8 +337,12 @@ def rollback_table(arguments: Namespace) -> int:
     return OK
 
 
+@command("db upgrade", "create the tables of the databases, or migrate them to this release", STATE)
 def upgrade_databases(arguments: Namespace) -> int:
-    """Upgrade the databases of ledger and catalogs to this release's schema."""
+    """Create the tables of the ledger and of the `sql` catalogs, or migrate them to this release.
+
+    SQLite is migrated automatically; run this once per release for PostgreSQL.
+    """
     with workspace_of(arguments, "Migrating the databases") as workspace:
         upgrade(workspace)
     print("Ledger and catalogs are up to date.", file=sys.stderr)

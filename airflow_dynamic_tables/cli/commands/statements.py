@@ -14,6 +14,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE
+from airflow_dynamic_tables.cli.command_index import Argument, command
 from airflow_dynamic_tables.cli.commands.ctas import make_here
 from airflow_dynamic_tables.cli.commands.refresh import run_here, spark_runner, stopped_like_ctrl_c
 from airflow_dynamic_tables.cli.progress import progress_of
@@ -89,8 +91,26 @@ _SHELL = "airflow_dynamic_tables.cli.shell.shell"
 """Dotted path instead of an import, because the libraries of the shell take half a second to import."""
 
 
+@command(
+    "sql",
+    "run SQL statements, or open a SQL shell",
+    (
+        Argument(("-f", "--file"), "file of statements, or - for standard input", {"metavar": "FILE"}),
+        Argument(("-e", "--execute"), "the statements", {"metavar": "STATEMENTS", "dest": "statements"}),
+        MASTER,
+        *STATE,
+        OUTPUT,
+    ),
+    is_daily=True,
+)
 def sql(arguments: Namespace) -> int:
-    """Execute statements up to the first that fails, or start the shell."""
+    """Run statements, separated by semicolons: CREATE, ALTER and DROP DYNAMIC TABLE, SHOW, DESCRIBE, EXPLAIN, SELECT, USE,
+    CREATE TABLE AS, CREATE and DROP of databases, views and functions.
+
+    Declarations are written to the folder of the definitions. It stops at the first statement that fails and names those
+    that ran; after a syntax error no statement runs. Without -f and -e it opens a shell on a terminal, or reads standard
+    input.
+    """
     if arguments.file is not None and arguments.statements is not None:
         print("-f and -e exclude each other; give one of them.", file=sys.stderr)
         return USAGE

@@ -18,7 +18,7 @@ from prompt_toolkit.document import Document
 from airflow_dynamic_tables.cli import shell
 from airflow_dynamic_tables.cli.shell import NameCompleter
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from tests.cli.statements.conftest import CTRL_C, CTRL_D, ENTER, Typed
+from tests.cli.commands.statements.conftest import CTRL_C, CTRL_D, ENTER, Typed
 
 CREATE = f"CREATE DYNAMIC TABLE lake.sales.t{ENTER}FRESHNESS = '1 day'{ENTER}AS SELECT 1 AS x;{ENTER}"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.cli.shell import GRAMMAR
+from tests.cli.commands.statements.conftest import CTRL_D, ENTER, Typed
 from tests.cli.conftest import Run
-from tests.cli.statements.conftest import CTRL_D, ENTER, Typed
 
 CREATE = "CREATE DYNAMIC TABLE lake.shop.t FRESHNESS = '1 day' AS SELECT 1 AS x"
 
@@ -85,5 +85,5 @@ def test_help_of_a_statement_is_its_grammar(typed: Typed) -> None:
 
 
 def test_the_grammar_of_the_shell_is_that_of_the_docs() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
+    page = (Path(__file__).parents[4] / "docs" / "sql.md").read_text()
     assert f"```text\n{GRAMMAR}\n```" in page

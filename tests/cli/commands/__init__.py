@@ -1,0 +1,1 @@
+"""Commands in folders of their own; the other tests of commands are in the folder above."""
