@@ -28,6 +28,7 @@ from tests.support.spark import PlainSpark, running_plain_spark
 from tests.support.suite import (
     is_of_its_contract,
     mark_needs,
+    mark_repetitions,
     missing_service,
     order_for_workers,
     record_seconds,
@@ -74,6 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     In a worker of pytest-xdist, put what takes longest first.
     """
     chosen = [item for item in items if is_of_its_contract(item)]
+    mark_repetitions(chosen)
     for item in chosen:
         mark_needs(item)
     if part := config.option.part:

@@ -640,6 +640,7 @@ def test_every_dag_can_be_serialized(folder: Path) -> None:
         assert DagSerialization.to_dict(dag)["dag"]["dag_id"] == dag.dag_id
 
 
+@pytest.mark.large
 def test_neither_hash_seed_nor_place_makes_a_new_dag_version(folder: Path, tmp_path: Path) -> None:
     program = (
         "import sys; from airflow.models.serialized_dag import SerializedDagModel\n"

@@ -99,6 +99,7 @@ def is_bounded(demand: str) -> bool:
     return "<" in demand or "==" in demand
 
 
+@pytest.mark.large
 def test_what_is_used_of_a_librarys_insides_has_an_upper_bound() -> None:
     ours, demands = names_of_ours(), requirements()
     without = {name: libraries for name, tree in MODULES.items() if (libraries := unbounded(tree, ours, demands))}

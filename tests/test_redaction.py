@@ -193,6 +193,7 @@ def test_passwords_of_uris() -> None:
     assert not has_password("s3://bucket/password=x/a@b")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "part",
     [

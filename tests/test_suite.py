@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.suite import LARGE_PARTS, SERVERS, mark_needs, order_for_workers, select_part
+from tests.support.suite import LARGE_PARTS, SERVERS, mark_needs, mark_repetitions, order_for_workers, select_part
 
 MAKEFILE = Path(__file__).parents[1] / "Makefile"
 TWINS = """
@@ -24,9 +24,9 @@ def test_twins(kind, number):
 
 @pytest.fixture
 def items(request: pytest.FixtureRequest, tmp_path: Path) -> list[pytest.Function]:
-    """Tests of eight files, of each of which one half is large."""
+    """Tests of as many files as there are parts. Half of the tests of each file are large."""
     found: list[pytest.Function] = []
-    for number in range(8):
+    for number in range(LARGE_PARTS):
         path = tmp_path / f"test_twins_{number}.py"
         path.write_text(TWINS)
         module = pytest.Module.from_parent(request.session, path=path, nodeid=f"tests/{path.name}")
@@ -39,6 +39,15 @@ def test_base_and_parts_are_everything_once(items: list[pytest.Function]) -> Non
     assert Counter(item for part in parts for item in part) == Counter(items)
     assert all(parts)
     assert select_part(items, "commit") in [[item for item in items if item in {*parts[0], *part}] for part in parts[1:]]
+
+
+def test_the_base_has_the_first_case_of_a_sampled_test(items: list[pytest.Function]) -> None:
+    for item in items:
+        item.add_marker("sampled")
+    mark_repetitions(items)
+    assert [item.nodeid for item in select_part(items, "base")] == [
+        f"tests/test_twins_{number}.py::test_twins[0-sqlite]" for number in range(LARGE_PARTS)
+    ]
 
 
 def test_an_unknown_part_is_refused(items: list[pytest.Function]) -> None:

@@ -33,6 +33,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, empty_state: Path) -> Iter
         yield server
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 def test_every_answer_is_described(gateway: Served, mode: GenerationMode) -> None:
     schema = schemathesis.openapi.from_dict(gateway.client.get("/v3/openapi.json").json())

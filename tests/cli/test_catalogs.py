@@ -188,6 +188,7 @@ def test_tables_for_a_person(lake: Look, dynamic_tables: Run) -> None:
         assert words in ran.out
 
 
+@pytest.mark.large
 @pytest.mark.spark
 @pytest.mark.usefixtures("java")
 def test_a_refresh_reads_a_view_and_calls_a_function(lake: Look, dynamic_tables: Run, project: Path) -> None:

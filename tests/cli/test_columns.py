@@ -62,6 +62,7 @@ def fill(file: Path) -> None:
         run(workspace, RefreshRequest(table, defined.sources, datetime(2024, 3, 1, tzinfo=UTC), "t1", "a test"), write_numbers)
 
 
+@pytest.mark.large
 def test_a_misspelled_column_is_told_at_its_place_with_the_right_one(definitions: Path, dynamic_tables: Run) -> None:
     where = declare(definitions, "numbers.x * 2", "numbers.y * 2")
     ran = dynamic_tables("validate")
@@ -72,6 +73,7 @@ def test_a_misspelled_column_is_told_at_its_place_with_the_right_one(definitions
     assert not (definitions.parents[2] / "airflow").exists()  # where the state would begin
 
 
+@pytest.mark.large
 def test_columns_of_sources_keys_and_of_what_reads_them_are_known(definitions: Path, dynamic_tables: Run) -> None:
     assert dynamic_tables("validate").code == 0
     where = declare(definitions, "ds, sum(amount) AS revenue", "ds, sum(price) AS revenue")
@@ -116,6 +118,7 @@ def test_a_catalog_that_cannot_be_asked_keeps_nobody_from_checking(
     assert dynamic_tables("validate").code == 0
 
 
+@pytest.mark.large
 def test_a_type_that_does_not_fit_is_told_as_the_refresh_would(definitions: Path, dynamic_tables: Run) -> None:
     fill(definitions)
     assert dynamic_tables("validate").code == 0
@@ -128,6 +131,7 @@ def test_a_type_that_does_not_fit_is_told_as_the_refresh_would(definitions: Path
     assert (ran.code, told in ran.out, "It takes apply --refresh." in ran.out) == (1, True, True)
 
 
+@pytest.mark.large
 def test_what_is_deployed_tells_the_columns_and_a_parent_that_changes_those_of_its_children(
     definitions: Path, dynamic_tables: Run
 ) -> None:
@@ -156,6 +160,7 @@ def test_apply_leaves_a_query_alone_that_spark_refuses(definitions: Path, dynami
     assert dynamic_tables("apply", "--without-spark").code == 0
 
 
+@pytest.mark.large
 def test_a_collation_is_told_once_by_its_column(definitions: Path, dynamic_tables: Run) -> None:
     declare(definitions, "SELECT sum(amount) AS x FROM raw.orders", "SELECT customer COLLATE UTF8_LCASE AS x FROM raw.orders")
     declare(definitions, "numbers.x * 2", "numbers.x")

@@ -12,6 +12,7 @@ from tests.cli.conftest import Run
 TOTALS = "SELECT customer, sum(amount) AS total FROM lake.raw.orders GROUP BY customer"
 
 
+@pytest.mark.large
 @pytest.mark.spark
 def test_a_table_is_made_listed_replaced_and_dropped(dynamic_tables: Run, project: Path) -> None:
     made = dynamic_tables("ctas", "lake.sales.totals", "--query", TOTALS, "--comment", "Who bought", "-o", "json")

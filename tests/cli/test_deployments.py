@@ -31,6 +31,7 @@ def file(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
+@pytest.mark.large
 def test_what_is_deployed_and_what_is_not(file: Path, dynamic_tables: Run) -> None:
     new = dynamic_tables("diff")
     assert (new.code, new.err) == (0, "2 tables: 2 new.\n")
@@ -52,6 +53,7 @@ def test_what_is_deployed_and_what_is_not(file: Path, dynamic_tables: Run) -> No
     assert [one["outcome"] for one in yaml.safe_load(dynamic_tables("apply", "-o", "yaml").out)] == ["REGISTERED", "UNCHANGED"]
 
 
+@pytest.mark.large
 def test_a_rebuild_takes_a_word(file: Path, dynamic_tables: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert dynamic_tables("refresh", "numbers").code == 0
     file.write_text(YAML.format(column="y", more=""))

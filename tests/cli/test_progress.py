@@ -15,6 +15,7 @@ _CLEARED = "\x1b[2K"
 """Erases a line, as the last thing that is sent of every progress."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("argv", "steps"),
     [
@@ -39,6 +40,7 @@ def test_a_terminal_shows_what_a_command_does_and_forgets_it(
     assert "\x1b" not in ran.out
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("argv", [("list", "-o", "json"), ("plan", "-o", "yaml")])
 def test_a_program_that_asks_for_json_or_yaml_sees_none(terminal: _Begin, argv: tuple[str, ...]) -> None:
     with terminal(*argv) as command:
@@ -50,6 +52,7 @@ def test_a_log_or_pipe_gets_none(dynamic_tables: Run) -> None:
     assert dynamic_tables("list").err == ""
 
 
+@pytest.mark.large
 def test_what_is_said_meanwhile_comes_above_it(terminal: _Begin, project: Path) -> None:
     file = project / "dags" / "definitions" / "broken.yaml"
     file.write_text("dynamic_tables: [{name: broken}]\n")

@@ -45,6 +45,7 @@ def run(dynamic_tables: Run, connect_server: ConnectServer, monkeypatch: pytest.
     return dynamic_tables
 
 
+@pytest.mark.large
 def test_what_differs_is_shown_and_where_it_is_expected(run: Run, definitions: Path) -> None:
     ran = run("test", "--junit-xml", "results.xml")
     place = definitions.relative_to(Path.cwd())

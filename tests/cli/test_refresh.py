@@ -39,6 +39,7 @@ def _rows(dynamic_tables: Run, table: str) -> list[dict[str, object]]:
     return sorted(shown["rows"], key=str)
 
 
+@pytest.mark.large
 def test_refreshes_from_first_version_to_partition(dynamic_tables: Run, project: Path) -> None:
     first = dynamic_tables("refresh", "daily_revenue", "--schedule-time", "2024-01-02 00:00:00", "-o", "json")
     assert first.code == 0, first.err
@@ -111,6 +112,7 @@ def test_a_failing_query_leaves_the_last_version(dynamic_tables: Run, project: P
     assert not list((project / "airflow").rglob(f"*{history[0]['token']}*"))
 
 
+@pytest.mark.large
 def test_ctrl_c_aborts_the_stage(
     dynamic_tables: Run, terminal: Callable[..., AbstractContextManager[Terminal]], project: Path
 ) -> None:

@@ -93,6 +93,7 @@ STATEMENTS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_a_wrong_statement_is_told_where_it_stands(dynamic_tables: Run, folder: Path, statement: str) -> None:
     ran = dynamic_tables("sql", "-e", f"{statement} {QUERY}")

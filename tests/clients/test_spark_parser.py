@@ -23,6 +23,7 @@ def parser(java: None) -> Iterator[SparkParser]:  # noqa: ARG001 - it must be th
         yield opened
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("query", "place", "words"),
     [
@@ -71,6 +72,7 @@ def test_a_session_of_the_same_process_is_not_asked(spark: SparkSession, parser:
     assert used
 
 
+@pytest.mark.large
 def test_it_parses_again_after_it_was_closed(java: None) -> None:  # noqa: ARG001
     parser = SparkParser.installed()
     assert parser is not None

@@ -140,6 +140,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return {name: lines for name, *lines in map(json.loads, run.stdout.splitlines())}
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_a_mistake_at_its_place(name: str, told: dict[str, list[str]]) -> None:
     expected = BOMBS[name]()[1]

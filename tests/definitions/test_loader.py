@@ -310,6 +310,7 @@ def test_warm_cache_needs_neither_sqlglot_nor_pydantic(tmp_path: Path) -> None:
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "[]\n"
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("tables_per_file", [1, 1000])
 def test_thousand_definitions_are_read_from_the_cache(tables_per_file: int, tmp_path: Path) -> None:
     folder = tmp_path / "definitions"

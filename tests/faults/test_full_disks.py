@@ -160,6 +160,7 @@ def test_a_disk_that_is_full_while_committing(site: Site, small_disk: Path, faul
     check_all_well(site)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("site", "point"),
     [
@@ -225,6 +226,7 @@ def test_a_log_that_is_read_only(site: Site, fault_report: FaultReport) -> None:
     check_all_well(site)
 
 
+@pytest.mark.sampled
 @pytest.mark.postgres
 @pytest.mark.parametrize("site", ["jdbc"], indirect=True)
 @pytest.mark.parametrize("point", ["planned", "publishing"], ids=["before the job has written", "while committing"])

@@ -16,6 +16,7 @@ NUMBER = 2_000
 SEED = 1
 
 
+@pytest.mark.large
 def test_two_thousand_mutants_become_values_or_mistakes() -> None:
     """In processes of their own, which end when a mutant takes ten seconds or 500 MB, or breaks the interpreter."""
     program = [sys.executable, "-m", "tests.support.fuzzing.main", "--number", str(NUMBER), "--seed", str(SEED)]
@@ -30,6 +31,7 @@ def test_a_number_means_one_mutant_and_every_target_has_some() -> None:
     assert {name for name, _ in mutants} == set(TARGETS)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [("raise ZeroDivisionError", "ZeroDivisionError"), ("os.abort()", "SIGABRT"), ("[0] * 10**9", "MemoryError")],

@@ -23,6 +23,7 @@ LONG = [pytest.param(*case, marks=pytest.mark.long) for case in product(("sqlite
 """Databases of the ledger, and seeds, of the long form."""
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(("site", "seed"), [("sqlite", 1), *LONG], indirect=["site"])
 @pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "flat"])
 def test_a_hive_table(

@@ -64,6 +64,7 @@ def lives(pid: int) -> bool:
     return False
 
 
+@pytest.mark.large
 @pytest.mark.spark
 @pytest.mark.usefixtures("java")
 @pytest.mark.parametrize("site", ["sqlite"], indirect=True)

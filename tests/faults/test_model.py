@@ -58,6 +58,7 @@ def polars_reads(scene: Scene, lake: IcebergLake) -> None:
     assert table is None or rows_of(polars.scan_iceberg(table).collect().to_dicts()) == scene.state.rows
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(("site", "seed"), [("sqlite", 1), *LONG_OF_FOLDERS], indirect=["site"])
 def test_a_delta_table(site: Site, request: pytest.FixtureRequest, fault_report: FaultReport, seed: int) -> None:
     chosen = Walk.chosen(seed, 30 if seed == 1 else 250)
@@ -77,6 +78,7 @@ def test_a_plain_folder(site: Site, request: pytest.FixtureRequest, fault_report
     fault_report.note(f"model: {request.node.name}: seed {chosen.seed}, {chosen.steps} steps, {dict(scene.counts)}")
 
 
+@pytest.mark.large
 @pytest.mark.postgres
 @pytest.mark.parametrize(
     ("site", "seed"), [("jdbc", 1), *(pytest.param("jdbc", seed, marks=pytest.mark.long) for seed in LONG)], indirect=["site"]

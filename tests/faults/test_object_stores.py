@@ -53,6 +53,7 @@ NOT_LANDED = "CommitRejectedError: The metadata of sales.revenue could not be wr
 UNKNOWN = "CommitUnknownError: Nobody knows whether the commit of sales.revenue landed"
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("point", "how", "said"),
     [

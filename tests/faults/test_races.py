@@ -25,6 +25,7 @@ def days_of(kind: str, number: int, value: int) -> Attempt:
     return Attempt(token, {"shared": [value], str(number): [value]}, owner, ("shared", str(number)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("processes", "rounds"),
     [*CI.items(), *(pytest.param(*case, marks=pytest.mark.long) for case in LONG.items())],
@@ -68,6 +69,7 @@ def check_all_land(site: Site, days: dict[str, list[int]]) -> None:
         check_all_settled(site, workspace)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("site", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres), "delta"], indirect=True)
 def test_fourteen_who_write_a_partition_each_at_once_all_land(site: Site) -> None:
     check_all_land(site, {})

@@ -189,6 +189,7 @@ def request_(tmp_path: Path) -> RefreshRequest:
     return RefreshRequest(table, definitions.sources, MARCH, token="", owner="writer")
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     "scale",
     [pytest.param(CI, id="short"), pytest.param(LONG, id="whole", marks=[pytest.mark.long, pytest.mark.timeout(7200)])],

@@ -66,6 +66,7 @@ def rival_of(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[str, int
     spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("mode", "partitions"),
     [

@@ -114,6 +114,7 @@ SPOILS: dict[str, tuple[Spoil, str]] = {
 OF_FILES = ("foreign result", "foreign file", "vanished file", "truncated file", "half a file")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [pytest.param(*SPOILS[name], id=name, marks=[pytest.mark.needs("files")] if name in OF_FILES else []) for name in SPOILS],
@@ -135,6 +136,7 @@ def test_a_spoiled_stage(site: Site, fault_report: FaultReport, spoil: Spoil, re
         check_all_settled(site, workspace)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("honest", [True, False])
 def test_rows_of_a_partition_that_was_not_planned(site: Site, fault_report: FaultReport, honest: bool) -> None:
     refresh(site, BASE)

@@ -123,6 +123,7 @@ def _matrix() -> list[object]:
     return [pytest.param(*point, marks=() if point in short else pytest.mark.long) for point in points]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("point", "first"), _matrix())
 def test_killed_at(site: StreamSite, fault_report: FaultReport, point: str, first: bool) -> None:
     killed_at(site, fault_report, point, first)

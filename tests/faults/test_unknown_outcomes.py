@@ -126,6 +126,7 @@ def cut(cable: Cable, fault: str, report: FaultReport) -> None:
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("cable", ["iceberg", "jdbc"], indirect=True)
 @pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
 def test_an_answer_that_was_lost_is_looked_up(cable: Cable, fault_report: FaultReport, first: bool) -> None:
@@ -138,6 +139,7 @@ def test_an_answer_that_was_lost_is_looked_up(cable: Cable, fault_report: FaultR
         assert [version.token for version in versions(workspace)][-1] == "lost"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("cable", ["iceberg", "jdbc"], indirect=True)
 @pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
 @pytest.mark.parametrize("fault", ["terminated", "question_lost"])
@@ -151,6 +153,7 @@ def test_a_commit_that_did_not_arrive_is_made_again(cable: Cable, fault_report: 
         check_all_settled(cable.site, workspace)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("cable", "fault", "first", "healer"),
     [
@@ -207,6 +210,7 @@ def test_a_server_that_stops_right_after_the_commit_leaves_it_green(
         check_all_settled(cable.site, workspace)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fault", ["down_before", "down_after", "question_lost", "answer_lost"])
 def test_an_outage_while_what_is_in_quarantine_is_published(cable: Cable, fault_report: FaultReport, fault: str) -> None:
     """It is published, or in quarantine as before; its files stay until that is known."""

@@ -24,6 +24,7 @@ def stopped(fault_report: FaultReport, site: Site, point: str) -> Child:
     return child
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
 @pytest.mark.parametrize(
     ("site", "point"),
@@ -69,6 +70,7 @@ def test_a_first_commit_that_was_given_up_lands_no_more(site: Site, fault_report
         assert refresh(site, HEIR).number == 1
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("site", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True)
 def test_a_zombie_that_holds_a_lock_is_cut_off(site: Site, fault_report: FaultReport) -> None:
     """Stopped inside its transaction, it would keep everybody from the table until it wakes up; the server ends its session."""

@@ -38,6 +38,7 @@ IcebergTable(catalog.stores()[0], ObjectPath("sales", "revenue")).delete_orphans
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("event", "count"), [("airflow_dynamic_tables.listed", 1), ("os.remove", 3)], ids=["listed", "deleting"])
 def test_killed_while_deleting(tmp_path: Path, event: str, count: int) -> None:
     catalog = SqlCatalog("lake", Database(f"sqlite:///{tmp_path}/state.db"), f"file://{tmp_path}/warehouse")

@@ -126,6 +126,7 @@ def test_catalogs_are_looked_at_and_changed(monkeypatch: pytest.MonkeyPatch, tmp
     assert hook.tables("lake.sales") == []
 
 
+@pytest.mark.large
 @pytest.mark.spark
 def test_a_table_is_made_of_a_query_by_a_real_spark() -> None:
     hook = DynamicTableCatalogHook()

@@ -127,6 +127,7 @@ WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("schema", [None, "n BIGINT"], ids=["inferred", "declared"])
 @pytest.mark.parametrize("kind", WRITERS)
 def test_exactly_the_bound_files_are_read(spark: SparkSession, plan: Plan, tmp_path: Path, kind: str, schema: str | None) -> None:
@@ -239,6 +240,7 @@ def test_times_that_python_lacks_are_committed_and_shown(spark: SparkSession, pl
     catalog.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("value", ["a b", "a/b", "a=b", "100%", "Grüße", "it's", '"x"', "#?&", "[1]", "a\\b", "x\ny"])
 def test_odd_partition_values_are_kept(spark: SparkSession, plan: Plan, value: str) -> None:
     quoted = value.replace("\\", "\\\\").replace("'", "\\'")

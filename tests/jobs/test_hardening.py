@@ -42,6 +42,7 @@ def setting(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
         spark.conf.unset(key)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("folder", ["ds=a{b}", "ds=[1]", "ds=*", "ds=a?b", "ds=a b", "ds=100%", "ds=Grüße"])
 def test_names_of_source_files_are_no_patterns(spark: SparkSession, plan: Plan, tmp_path: Path, folder: str) -> None:
     file = tmp_path / "raw" / folder / "x y#%41.parquet"
@@ -52,6 +53,7 @@ def test_names_of_source_files_are_no_patterns(spark: SparkSession, plan: Plan, 
     assert read(refresh(spark, plan("SELECT ds, n FROM o", source))).to_pylist() == [{"ds": folder[3:], "n": 1}]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 @pytest.mark.parametrize(
     "names",
@@ -98,6 +100,7 @@ def test_a_stage_may_lie_anywhere(spark: SparkSession, plan: Plan, tmp_path: Pat
     assert read(result).to_pylist() == [{"n": 1}]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["a b", "a.b", "ä", "1st", "a`b", "a,b;{}()=", "select"])
 def test_names_of_columns_may_hold_anything(spark: SparkSession, plan: Plan, name: str) -> None:
     quoted = name.replace("`", "``")

@@ -63,6 +63,7 @@ appender.console.layout.pattern = MINE %m%n
 """
 
 
+@pytest.mark.large
 def test_who_configured_the_log_of_spark_keeps_it(plan: Plan, tmp_path: Path) -> None:
     (tmp_path / "log.properties").write_text(LOG)
     of_log4j = f"{SETTINGS.conf['spark.driver.extraJavaOptions']} -Dlog4j2.configurationFile={tmp_path}/log.properties"
@@ -91,11 +92,13 @@ def test_a_job_that_fails_says_why_in_sparks_words(plan: Plan) -> None:
         read_text(planned.result_location)
 
 
+@pytest.mark.large
 def test_a_job_that_dies_before_it_can_speak_is_quoted(plan: Plan) -> None:
     with pytest.raises(JobFailedError, match=r"spark-submit ended with code 1: .*_plan\.json"):
         SparkSubmitRunner(SETTINGS, "local[2]").run(plan("SELECT 1"), {})
 
 
+@pytest.mark.large
 def test_a_plan_that_cannot_be_read_is_one_sentence(plan: Plan) -> None:
     planned = plan("SELECT 1")
     write_text(planned.plan_location, planned.to_json()[:-100])

@@ -104,6 +104,7 @@ def test_an_event_of_the_task_itself_is_enough(airflow: Airflow, killed: str) ->
     assert airflow.maintain()["reported"] == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "states",
     [{}, {"refresh": "running"}, {"refresh": "up_for_retry"}, {"refresh": "failed", "decide": "deferred"}, {"refresh": None}],

@@ -147,6 +147,7 @@ def test_sessions_do_not_meet(connect_server: ConnectServer, plan: Plan, other: 
     assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ
 
 
+@pytest.mark.large
 def test_two_jobs_at_once_keep_their_settings_views_and_functions(
     connect_server: ConnectServer, plan: Plan, tmp_path: Path
 ) -> None:
@@ -207,6 +208,7 @@ def test_two_threads_add_python_files_at_once(connect_server: ConnectServer, tmp
         sys.path[:] = path
 
 
+@pytest.mark.large
 def test_a_server_whose_cores_others_hold_is_named(
     connect_server: ConnectServer, plan: Plan, other: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +245,7 @@ def test_stop_ends_one_job_and_disturbs_nobody(connect_server: ConnectServer, pl
     assert result_of(again).rows == 1
 
 
+@pytest.mark.large
 def test_python_functions_of_catalogs_are_those_of_their_files(connect_server: ConnectServer, plan: Plan, tmp_path: Path) -> None:
     for factor in (2, 3):  # the file was changed between two refreshes
         (tmp_path / "functions_over_connect.py").write_text(f"def times(n):\n    return {factor} * n\n")

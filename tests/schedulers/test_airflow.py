@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.schedulers.airflow import AirflowScheduler
 from airflow_dynamic_tables.schedulers.base import Workflow
@@ -55,6 +57,7 @@ def test_deleting_takes_the_record_of_the_dag_away(airflow: StandIn) -> None:
         assert scheduler.delete(HANDLER).told == "Airflow has no DAG d."
 
 
+@pytest.mark.large
 def test_which_dags_are_paused_is_one_question_for_each_hundred(airflow: StandIn) -> None:
     for number in range(250):
         airflow.add(f"d{number}", REFRESH, is_paused=number % 100 == 0)

@@ -12,6 +12,7 @@ import pytest
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
+@pytest.mark.large
 @pytest.mark.system
 def test_airflow_in_another_shell_is_the_demos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(SCRIPTS)

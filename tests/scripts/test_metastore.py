@@ -32,6 +32,7 @@ def databases(metastore: HiveMetastore, create: str | None = None) -> list[str]:
         transport.close()
 
 
+@pytest.mark.sampled
 def test_it_remembers_what_it_was_told_before_a_restart(metastore: HiveMetastore) -> None:
     assert "remembered" in databases(metastore, create="remembered")
     metastore.stop()

@@ -18,6 +18,7 @@ SCALE = 0.01
 LAST_DAY = date(2026, 11, 21)
 
 
+@pytest.mark.large
 def test_a_lake_ends_on_its_last_day_and_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(SCRIPTS)
     write_tpch = import_module("tpch").write_tpch

@@ -69,6 +69,7 @@ def test_rows_beyond_the_limit_are_left_out_and_a_note_says_so(say: Say) -> None
     assert (len(asked.rows), asked.note) == (2000, None)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("query", "told"),
     [

@@ -139,6 +139,7 @@ def _state(session: SqlSession) -> tuple[str | None, str | None]:
     return declared, entry.freshness
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("before", "statement", "again", "states"),
     [

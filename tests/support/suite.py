@@ -38,7 +38,7 @@ SERVERS = {
 A test that uses several of them belongs to the first.
 """
 
-LARGE_PARTS = 6
+LARGE_PARTS = 16
 """Into how many parts the tests marked ``large`` are divided. Each build runs one, in at most about four minutes."""
 
 QUICK_SECONDS = 0.1
@@ -64,6 +64,17 @@ def mark_needs(item: pytest.Item) -> None:
     if server:
         item.add_marker(pytest.mark.server(server))
     item.user_properties.append(("unit", unit_of(item)))
+
+
+def mark_repetitions(items: Iterable[pytest.Item]) -> None:
+    """Mark as large all but the first case of each ``sampled`` test."""
+    seen = set()
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            test = item.nodeid.partition("[")[0]
+            if test in seen:
+                item.add_marker("large")
+            seen.add(test)
 
 
 def lacking(item: pytest.Item) -> set[str]:

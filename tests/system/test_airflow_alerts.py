@@ -140,6 +140,7 @@ def kill_worker_of(job: psutil.Process) -> None:
     task.kill()
 
 
+@pytest.mark.large
 def test_everybody_is_told_and_the_stage_is_given_up_all_the_same(stack: Stack, folder: Path) -> None:
     airflow = stack.airflow
 

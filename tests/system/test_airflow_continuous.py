@@ -125,11 +125,8 @@ def scenes(stack: Stack, request: pytest.FixtureRequest) -> Iterator[dict[Callab
         yield {scene: pool.submit(scene, stack) for scene in SCENES if scene in chosen}
 
 
-@pytest.mark.parametrize(
-    "scene",
-    [*SCENES[:2], pytest.param(is_interfered_with, marks=pytest.mark.large)],
-    ids=lambda scene: scene.__name__,
-)
+@pytest.mark.large
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 def test_a_table_that_is_refreshed_all_the_time(
     scenes: dict[Callable[[Stack], None], Future[None]], scene: Callable[[Stack], None]
 ) -> None:

@@ -27,6 +27,7 @@ def define(airflow: Airflow, query: str, spark: str = "SPARK") -> None:
     )
 
 
+@pytest.mark.large
 def test_a_table_is_committed_before_success_and_survives_a_failing_query(embedded_airflow: Airflow) -> None:
     airflow = embedded_airflow
     define(airflow, "SELECT id AS x FROM range(3)")
@@ -54,6 +55,7 @@ def test_a_table_is_committed_before_success_and_survives_a_failing_query(embedd
     assert not _files_of(airflow, failed.token)
 
 
+@pytest.mark.large
 def test_an_unknown_spark_connection_fails_at_once(embedded_airflow: Airflow) -> None:
     define(embedded_airflow, "SELECT 1 AS x", spark="{conn_id: nowhere}")
     done = embedded_airflow.run("dags", "test", DAG, "2024-01-04")
@@ -61,6 +63,7 @@ def test_an_unknown_spark_connection_fails_at_once(embedded_airflow: Airflow) ->
     assert not embedded_airflow.stages()
 
 
+@pytest.mark.large
 def test_the_commands_read_the_ledger_of_the_connection(embedded_airflow: Airflow) -> None:
     """Of a connection in Airflow's own database, which only the DAGs' processes are given without asking."""
     define(embedded_airflow, "SELECT 1 AS x")
@@ -74,6 +77,7 @@ def test_the_commands_read_the_ledger_of_the_connection(embedded_airflow: Airflo
     assert (embedded_airflow.home / "elsewhere.db").is_file()
 
 
+@pytest.mark.large
 def test_a_task_makes_a_table_once_and_a_failing_query_makes_none(embedded_airflow: Airflow) -> None:
     airflow = embedded_airflow
     (airflow.home / "dags" / "freeze.py").write_text(FREEZE)

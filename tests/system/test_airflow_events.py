@@ -46,6 +46,7 @@ def maintain(stack: Stack) -> None:
     stack.until_state(MAINTENANCE, stack.trigger(MAINTENANCE), "success", task_id="sweep", seconds=600)
 
 
+@pytest.mark.large
 def test_a_task_that_is_killed_after_its_commit_has_its_event_once(stack: Stack) -> None:
     folder = stack.airflow.home / "told"
     folder.mkdir()

@@ -418,6 +418,7 @@ def strikes(victims: dict[Case, Victim], reader: Reader) -> Iterator[dict[Case, 
         yield {case: pool.submit(strike, victim, case) for case, victim in victims.items() if case.fault is not RESTART}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", [case.mark for case in CASES])
 def test_a_fault_leaves_the_old_version_and_the_next_refresh_heals(
     case: Case, strikes: dict[Case, Future[Seen]], fault_report: FaultReport

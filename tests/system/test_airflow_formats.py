@@ -160,6 +160,7 @@ def scheduled(formats: Formats) -> list[str]:
     return runs
 
 
+@pytest.mark.large
 def test_a_tick_goes_through_all_formats(formats: Formats, scheduled: list[str]) -> None:
     assert formats.amounts() == [[10], [10], [10]]
     bronze, silver, gold = formats.tables

@@ -44,6 +44,7 @@ def token(stack: Stack, run_id: str) -> str:
     return str(stack.task(DAG, run_id)["id"])
 
 
+@pytest.mark.large
 def test_the_refresh_fails_at_once_and_somebody_is_asked(stack: Stack, asked: list[str]) -> None:
     for run_id in asked:
         refresh = stack.task(DAG, run_id)
@@ -57,6 +58,7 @@ def test_the_refresh_fails_at_once_and_somebody_is_asked(stack: Stack, asked: li
     assert sorted(stack.airflow.stages()) == sorted(token(stack, run_id) for run_id in asked)
 
 
+@pytest.mark.large
 def test_abort_publish_and_the_command_line(stack: Stack, asked: list[str]) -> None:
     first, second, third = asked
     answer(stack, first, "Abort")

@@ -136,6 +136,7 @@ def test_the_form_refreshes_a_partition(stack: Stack) -> None:
     assert revenue(stack, "daily") == {"2024-01-05": 55}
 
 
+@pytest.mark.large
 @pytest.mark.usefixtures("refreshed")
 def test_the_command_line_triggers_a_schedule_time(stack: Stack) -> None:
     stack.airflow.check("dags", "trigger", dag("daily"), "-r", "by_hand", "--conf", '{"schedule_time": "2024-01-07 00:00:00"}')
@@ -150,6 +151,7 @@ def test_nonsense_in_the_form_fails_with_a_sentence(stack: Stack) -> None:
     assert "the table is not partitioned, so no partition can be named" in stack.log(dag("totals"), run_id)
 
 
+@pytest.mark.large
 def test_a_month_of_daily_partitions_is_backfilled(stack: Stack, month: list[str]) -> None:
     """Seven of them a run; for one a run see below."""
     for run_id in month:
@@ -165,6 +167,7 @@ def test_a_month_is_backfilled_day_by_day(stack: Stack) -> None:
     assert revenue(stack, "daily") == expected_revenue(date(2024, 1, 1), date(2024, 2, 1))
 
 
+@pytest.mark.large
 @pytest.mark.usefixtures("refreshed")
 def test_a_backfill_of_a_whole_table_skips_instead_of_overwriting(stack: Stack) -> None:
     before = stack.airflow.refreshes("lake.sales.totals")
@@ -217,6 +220,7 @@ def test_maintenance_runs_beside_refreshes(stack: Stack) -> None:
     stack.until_state(MAINTENANCE, run_id, "success", task_id="sweep")
 
 
+@pytest.mark.large
 def test_a_run_of_the_maintenance_names_tables_that_nobody_declares_any_more(stack: Stack, tmp_path: Path) -> None:
     file = tmp_path / "gone.yaml"
     file.write_text("dynamic_tables: [{name: lake.sales.gone, freshness: 1 day, query: SELECT 1 AS x}]")

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 
 from tests.api.standalone.test_server import Server, server
 
@@ -27,6 +28,7 @@ def answers(client: httpx.Client) -> None:
         assert another.get("/v3/jobs").status_code == 200
 
 
+@pytest.mark.large
 def test_half_a_request_keeps_no_other_from_being_answered_and_is_closed(server: Server) -> None:
     client = server.start()
     with ExitStack() as stack:

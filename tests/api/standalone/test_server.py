@@ -128,6 +128,7 @@ def sleeps(client: httpx.Client) -> Callable[[dict[str, Any]], bool]:
     return is_there
 
 
+@pytest.mark.large
 def test_refreshes_are_jobs_that_survive_the_server(server: Server) -> None:
     client = server.start()
     quick = job_when(client, refresh(client, "quick", key="k1"), ended)
@@ -152,6 +153,7 @@ def test_refreshes_are_jobs_that_survive_the_server(server: Server) -> None:
     assert server.end() == 0
 
 
+@pytest.mark.large
 def test_the_server_ends_with_its_refreshes(server: Server) -> None:
     client = server.start("--patience", "1", "--jobs", "1")
     slow = refresh(client, "slow")

@@ -81,6 +81,7 @@ def thrift_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 class TestCatalogsFile:
+    @pytest.mark.large
     def test_address_and_warehouse_stand_in_it(
         self, hive_metastore: HiveMetastore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -49,6 +49,7 @@ def keep_of_commits(monkeypatch: pytest.MonkeyPatch, server: IcebergRest, kept: 
     monkeypatch.setattr(server.routes.catalog, "commit_table", keeping)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", ["429 after 0", "429 after 1", "429 after Fri, 31 Dec 1999 23:59:59 GMT", 429])
 def test_a_server_that_is_busy_is_asked_again_as_late_as_it_says(server: IcebergRest, how: str | int) -> None:
     with connected(server) as catalog:

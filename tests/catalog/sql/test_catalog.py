@@ -114,6 +114,7 @@ class TestDynamicTables:
         assert now.columns == (*COLUMNS, Column("extra", "string"))
         assert now.snapshot not in (None, first)
 
+    @pytest.mark.sampled
     @pytest.mark.parametrize("version", ["1", "", "latest", "--5", "٣"])
     def test_a_version_that_never_was(self, sales: SqlCatalog, version: str) -> None:
         sales.create_table(PATH, DYNAMIC)

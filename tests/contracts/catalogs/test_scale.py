@@ -23,6 +23,7 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     return time.process_time() - before
 
 
+@pytest.mark.sampled
 def test_many_tables(sales: ReadableWritableCatalog, limits: Limits) -> None:
     table = limits.kept(TABLE)
     for number in range(limits.tables):
@@ -31,6 +32,7 @@ def test_many_tables(sales: ReadableWritableCatalog, limits: Limits) -> None:
     assert sales.list_tables("sales") == [f"t{number:04}" for number in range(limits.tables)]
 
 
+@pytest.mark.sampled
 @pytest.mark.needs("details")
 def test_many_partitions(sales: ReadableWritableCatalog, limits: Limits) -> None:
     sales.create_table(PATH, limits.kept(TABLE))

@@ -188,6 +188,7 @@ def test_a_table_keeps_its_kind(sales: ReadableWritableCatalog, limits: Limits, 
     assert sales.get_table(PATH) == first
 
 
+@pytest.mark.sampled
 def test_renaming(sales: ReadableWritableCatalog, table: AnyTable) -> None:
     sales.create_table(PATH, table)
     sales.rename_table(PATH, "revenue")

@@ -230,6 +230,7 @@ def test_a_table_is_dropped_with_its_files_and_can_be_made_again(maker: Maker) -
     assert maker.create("t2", DAYS).outcome is Outcome.CREATED
 
 
+@pytest.mark.sampled
 def test_another_table_is_made_of_it(maker: Maker) -> None:
     maker.create("t1", DAYS)
     copy = TableIdentifier("lake", maker.table.database, "copy")

@@ -96,6 +96,7 @@ def test_of_two_that_add_the_same_batch_one_does(bench: Bench) -> None:
     assert bench.rows() == {"1": [1, 2]}
 
 
+@pytest.mark.sampled
 @adding
 @pytest.mark.parametrize("how", ["refresh", "partition", "restore", "append", "delete", "roll back", "property"])
 def test_nothing_is_added_to_what_others_made_of_the_table(bench: Bench, how: str) -> None:
@@ -149,6 +150,7 @@ def test_a_batch_keeps_to_the_rules_of_every_commit(bench: Bench) -> None:
     assert bench.rows() == {"1": [1, 2]}
 
 
+@pytest.mark.sampled
 @adding
 def test_many_batches_have_few_manifests(bench: Bench) -> None:
     add(bench, 0, {"1": [0]})

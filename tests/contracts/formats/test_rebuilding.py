@@ -171,6 +171,7 @@ def test_a_fenced_rebuild_cannot_land(bench: Bench) -> None:
     assert (shape(bench), bench.rows()) == (before, {"1": [1]})
 
 
+@pytest.mark.sampled
 def test_a_rebuild_and_another_refresh_follow_each_other(bench: Bench) -> None:
     """Whoever publishes second sees what the first did: the rebuild replaces it, rows of the old columns are refused."""
     columns = renamed(bench)
@@ -191,6 +192,7 @@ def test_a_rebuild_and_another_refresh_follow_each_other(bench: Bench) -> None:
     assert bench.table.sample(10) == [row(columns, 7)]
 
 
+@pytest.mark.sampled
 def test_readers_see_rows_with_the_columns_that_are_theirs(bench: Bench) -> None:
     other = renamed(bench)
     bench.refresh({"1": [1]})

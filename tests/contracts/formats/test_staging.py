@@ -48,6 +48,7 @@ def test_a_partition_refresh_replaces_exactly_the_planned_partitions(bench: Benc
     assert bench.rows() == {"1": [1], "3": [30, 31], "4": [40]}
 
 
+@pytest.mark.sampled
 def test_a_planned_partition_without_rows_becomes_empty(bench: Bench) -> None:
     bench.refresh({"1": [1], "2": [2]})
     version = bench.refresh({}, "2")
@@ -62,6 +63,7 @@ def test_a_full_refresh_replaces_everything(bench: Bench) -> None:
     assert bench.rows() == {"2": [20]}
 
 
+@pytest.mark.sampled
 def test_an_unpartitioned_table(bench: Bench) -> None:
     bench.partition_keys = ()
     bench.refresh({"a": [1]})
@@ -106,6 +108,7 @@ def test_names_may_hold_anything(bench: Bench) -> None:
     assert bench.rows() == {"1": [1]}
 
 
+@pytest.mark.sampled
 def test_versions_count_up_and_never_grow_older(bench: Bench) -> None:
     bench.refresh({"1": [1]}, "1", at=NOON)
     bench.refresh({"0": [0]}, "0", at=NOON - timedelta(days=1))
@@ -144,6 +147,7 @@ def test_abort_deletes_the_stage_and_nothing_else(bench: Bench) -> None:
     assert bench.rows() == {"1": [1]}
 
 
+@pytest.mark.sampled
 def test_a_fenced_commit_cannot_land(bench: Bench) -> None:
     """The zombie read the table and was told to go ahead; then somebody gave it up."""
     bench.refresh({"1": [1]})
@@ -198,6 +202,7 @@ def test_a_first_commit_is_fenced_off(bench: Bench) -> None:
     assert bench.rows() == {"1": [1]}
 
 
+@pytest.mark.sampled
 @pytest.mark.needs("several writers")
 @pytest.mark.parametrize("first", [True, False], ids=["making the table", "changing it"])
 def test_racing_commits_of_other_partitions_all_land(bench: Bench, first: bool) -> None:

@@ -306,6 +306,7 @@ def test_a_table_that_does_not_exist_has_nothing_to_do(bench: Bench) -> None:
     assert (expire(bench), orphans(bench)) == (0, (0, 0))
 
 
+@pytest.mark.sampled
 def test_refreshes_beside_the_maintenance(bench: Bench) -> None:
     """Data files look old from the start, so that nothing but the order of its steps keeps the maintenance from them."""
     bench.refresh({"1": [0], "2": [0]})

@@ -20,6 +20,7 @@ def dropped(place: Place, who: str) -> None:
         drop(place.workspace, place.table, purge=who == "purge")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("first", "who", "again"),
     [
@@ -64,6 +65,7 @@ def test_a_refresh_that_wakes_up_after_a_drop_changes_nothing(place: Place, firs
     assert first or place.history()["d1"] == ("UNDONE", 1), "it went with the table"
 
 
+@pytest.mark.sampled
 def test_a_table_that_is_made_again_has_no_partition_of_the_former_one(place: Place) -> None:
     """The history has both under one name."""
     for day in range(1, 4):

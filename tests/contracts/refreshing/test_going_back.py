@@ -39,6 +39,7 @@ def three_days(place: Place) -> Callable[[], None]:
     return go_back
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "look", [pytest.param(look, id=name, marks=ROLLS_BACK if name == "rollback" else ()) for name, look in LOOKS.items()]
 )
@@ -62,6 +63,7 @@ def test_the_history_says_which_versions_were_taken_back(place: Place, look: Cal
     assert place.rows() == {1: [11], 2: [21], 3: [31], 4: [41]}
 
 
+@pytest.mark.sampled
 def test_a_day_that_a_user_makes_afterwards_hides_no_missing_one(place: Place) -> None:
     three_days(place)()
     version = place.by_hand(3, [32])
@@ -71,6 +73,7 @@ def test_a_day_that_a_user_makes_afterwards_hides_no_missing_one(place: Place) -
     assert place.rows() == {1: [11], 2: [21], 3: [32], 4: [41]}
 
 
+@pytest.mark.sampled
 def test_days_are_made_again_when_others_went_back_while_a_refresh_ran(place: Place) -> None:
     go_back = three_days(place)
     place.at(Step.COMMIT, "d4", go_back)
@@ -103,6 +106,7 @@ def test_a_rollback_of_our_own_is_in_the_history_and_makes_no_version_undone(pla
     assert place.rows() == {1: [11], 2: [21], 3: [31], 4: [41]}
 
 
+@pytest.mark.sampled
 def test_numbers_that_come_again_are_told_apart(place: Place) -> None:
     """A restored dump brings the table of commits back, too, so that its numbers come again."""
     three_days(place)()

@@ -45,6 +45,7 @@ def calls(place: Place, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return calls
 
 
+@pytest.mark.sampled
 def test_an_unchanged_table_is_asked_for_twice(place: Place, calls: Counter[str]) -> None:
     place.refresh(1, [1])
     request = place.request(MARCH + 2 * DAY, is_scheduled=True)

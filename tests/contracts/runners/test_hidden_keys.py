@@ -42,6 +42,7 @@ def session(connect_server: ConnectServer, monkeypatch: pytest.MonkeyPatch) -> I
     session.stop()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", VALUES)
 def test_every_transform_of_every_type_is_computed_as_iceberg_does(session: SparkSession, kind: str) -> None:
     literal, value = VALUES[kind]

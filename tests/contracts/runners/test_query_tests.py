@@ -121,6 +121,7 @@ def passed(results: dict[str, QueryTestResult]) -> dict[str, str]:
     return {name: f"{result.message} {result.difference}" for name, result in results.items() if result.verdict != "passed"}
 
 
+@pytest.mark.sampled
 def test_every_type_keeps_its_values(run: Callable[[str], dict[str, QueryTestResult]]) -> None:
     row = EVERYTHING.strip()
     case = "- table: copy\n  name: {}\n  given:\n    raw.all: {{rows: [{}]}}\n  expect: {{rows: [{}]}}\n"

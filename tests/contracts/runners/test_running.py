@@ -54,6 +54,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.sampled
 def test_rows_types_partitions_and_expectations(bench: Bench, plan: Plan, tmp_path: Path) -> None:
     for number in (1, 2):
         pq.write_table(pa.table({"n": [number, None, -1], "day": [f"d{number}"] * 3}), tmp_path / f"{number}[x].parquet")
@@ -197,6 +198,7 @@ _said: dict[str, str] = {}
 """What the first runner said."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ERRORS)
 def test_what_is_wrong_is_said_in_the_same_words(quick_bench: Bench, plan: Plan, name: str) -> None:
     query, fields, words = ERRORS[name]

@@ -87,6 +87,7 @@ def bound(shop: JdbcCatalog, table: str, **options: str) -> SourceBinding:
     return bind(Source(TableIdentifier("pg", shop.default_database, table), "jdbc", options=options), shop.stores(), table)
 
 
+@pytest.mark.sampled
 def test_times_are_those_of_the_server(runner: Runner, plan: Plan, shop: JdbcCatalog) -> None:
     query = (
         "SELECT id, typeof(`At %:`) || ' ' || typeof(zoned) AS kinds, `At %:` = CAST(told AS TIMESTAMP_NTZ) AS same, "
@@ -111,6 +112,7 @@ def test_a_condition_on_a_time_means_that_time(runner: Runner, plan: Plan, shop:
     assert [row["id"] for row in rows(result_of(planned))] == [2, 5]
 
 
+@pytest.mark.sampled
 def test_dates_and_rare_types_are_those_of_the_server(runner: Runner, plan: Plan, shop: JdbcCatalog) -> None:
     query = (
         "SELECT concat_ws(',', sort_array(collect_list(CAST(day AS STRING)))) AS days, count_if(day = DATE'2024-07-01') AS one, "

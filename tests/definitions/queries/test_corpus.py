@@ -105,6 +105,7 @@ def _count(texts: Iterable[str], parser: Any) -> tuple[Counter[str], list[str]]:
     return counts, wrong
 
 
+@pytest.mark.large
 def test_a_part_of_sparks_own_queries(parser: Any) -> None:
     counts, wrong = _count((file.read_text() for file in sorted(OURS.glob("*.sql"))), parser)
     assert wrong == []

@@ -56,6 +56,7 @@ def _mistakes(query: str, folder: Path, cache: Cache, spark: SparkParser | None)
     return [str(mistake).removeprefix(f"{file}:") for mistake in mistakes]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("query", "without", "with_spark"), QUERIES.values(), ids=QUERIES)
 def test_spark_decides_where_it_is_installed(
     query: str, without: str | None, with_spark: str | None, spark_parser: SparkParser, tmp_path: Path

@@ -92,6 +92,7 @@ AFTER = ("after-connection", "after-SlowDown", "after-InternalError", "after-Acc
 ONCE = ("once-connection", "once-AccessDenied", "once-ConditionalRequestConflict")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", [*AFTER, *ONCE])
 def test_whatever_is_said_of_an_entry_the_log_tells_whether_it_landed(store: ObjectStore, location: str, how: str) -> None:
     """A client sends its request again after some of these, and hears then that there is such an object."""

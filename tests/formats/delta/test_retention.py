@@ -175,6 +175,7 @@ def test_nothing_is_deleted_while_a_part_of_the_log_cannot_be_read(bench: Bench)
         orphans(bench)
 
 
+@pytest.mark.large
 def test_a_checkpoint_is_written_now_and_then(bench: Bench) -> None:
     for number in range(CHECKPOINT_AFTER + 1):
         bench.refresh({"1": [number]})

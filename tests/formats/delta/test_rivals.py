@@ -93,6 +93,7 @@ def home(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[str]:
         yield f"s3://{BUCKET}/revenue"
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("home", "times"), [("disk", 8), ("bucket", 2), pytest.param("bucket", 12, marks=pytest.mark.long)], indirect=["home"]
 )

@@ -62,6 +62,7 @@ def files_of(folder: Path, token: str) -> list[Path]:
     return [path for path in folder.rglob("*.parquet") if token in str(path)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("planned", [("1", "2"), ()], ids=["some days", "the whole table"])
 @pytest.mark.parametrize("keeps_parameters", [True, False])
 def test_partitions_that_are_put_back(

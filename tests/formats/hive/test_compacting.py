@@ -309,6 +309,7 @@ def test_the_small_files_go_a_day_later(hive: Bench, metastore: Metastore) -> No
     assert hive.rows() == ROWS
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("was_done", [True, False], ids=["done", "not done"])
 @pytest.mark.parametrize("name", ["hive", "flat"])
 def test_a_lost_answer_is_looked_up(

@@ -127,6 +127,7 @@ def die_committing(bench: Bench, call: int, sent: bool) -> bool:
     return status != 0
 
 
+@pytest.mark.sampled
 @on_postgres
 @pytest.mark.parametrize("sent", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("call", range(1, CALLS + 1))
@@ -172,6 +173,7 @@ def hive_bench_with(bench: Bench, name: str) -> Bench:
     return Bench(bench.store, type(bench.path)(bench.path.database, name), hive_format=bench.hive_format)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     "server",
     [
@@ -237,6 +239,7 @@ class Zombie(Thread):
             raise CommitRejectedError("given up")
 
 
+@pytest.mark.large
 def test_a_metastore_that_stops_before_the_commit(
     hive_metastore: HiveMetastore, tmp_path: Path, fault_report: FaultReport
 ) -> None:
@@ -269,6 +272,7 @@ class StoppingMetastore(Metastore):
         self.server.stop()
 
 
+@pytest.mark.large
 def test_a_metastore_stopped_after_the_commit(hive_metastore: HiveMetastore, tmp_path: Path, fault_report: FaultReport) -> None:
     with closing(StoppingMetastore(hive_metastore.uri)) as metastore:
         metastore.server = hive_metastore
@@ -299,6 +303,7 @@ class LyingMetastore(Metastore):
         return super().call(method, *arguments)
 
 
+@pytest.mark.large
 @on_derby
 def test_a_metastore_that_refuses_what_it_did(hive: Bench, server: HiveMetastore, fault_report: FaultReport) -> None:
     hive.refresh(OLD)

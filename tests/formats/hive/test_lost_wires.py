@@ -126,6 +126,7 @@ def test_a_commit_makes_few_calls_after_its_swap(hive: Bench) -> None:
     check_committed(hive, version)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
 @pytest.mark.parametrize("is_sent", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("call", range(1, CALLS_AFTER["ds",] + 1))

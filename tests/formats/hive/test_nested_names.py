@@ -67,6 +67,7 @@ def commit(bench: Bench, token: str) -> None:
     bench.commit(staged, write(bench, staged))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("keys", [("ds",), ()])
 def test_plain_spark_reads_fields_of_any_name(hive: Bench, plain_spark: PlainSpark, keys: tuple[str, ...]) -> None:
     hive.partition_keys = keys

@@ -80,6 +80,7 @@ def test_a_renamed_table_keeps_its_rows(hive: Bench, metastore: Metastore, tmp_p
     assert hive.rows() == {"1": [100]}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("keys", [("ds",), ()])
 def test_tables_of_the_first_release_share_a_folder(
     hive: Bench, metastore: Metastore, tmp_path: Path, keys: tuple[str, ...]

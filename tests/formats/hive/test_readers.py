@@ -127,6 +127,7 @@ def judge(watch: Watch, polls: int, seen: list[list[Observation]], fault_report:
     assert max(map(len, seen)) > CHANGES, "readers saw the table change"
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("polls", "commits"), [(1_000, 6), pytest.param(20_000, 100, marks=pytest.mark.long)], ids=["short", "long"]
 )
@@ -137,6 +138,7 @@ def test_readers_of_an_unpartitioned_table(hive: Bench, polls: int, commits: int
     judge(watch, *watch.run(lambda number: ignore(hive.refresh({str(number): [number]})), polls, commits), fault_report)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("count", "polls", "commits"),
     [
@@ -160,6 +162,7 @@ def rows_of(number: int, days: list[str]) -> dict[str, list[int]]:
     return {day: [number] for day in days if day not in gone}
 
 
+@pytest.mark.large
 @pytest.mark.spark
 def test_a_plain_spark_that_stays_open(hive: Bench, hive_metastore_on_postgres: HiveMetastore, fault_report: FaultReport) -> None:
     """It has nothing of ours; each of its queries sees one version, and never an older one than the query before."""

@@ -55,6 +55,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("keys", "method", "error", "times"), REFUSED)
 def test_a_refusal_is_said_in_the_words_of_the_metastore(
     hive: Bench, keys: tuple[str, ...], method: str, error: MetaException, times: int
@@ -72,6 +73,7 @@ def test_a_refusal_is_said_in_the_words_of_the_metastore(
     assert hive.rows() == {"1": [3]}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("keys", "method", "error", "times"), REFUSED)
 def test_one_refusal_is_tried_again(hive: Bench, keys: tuple[str, ...], method: str, error: MetaException, times: int) -> None:  # noqa: ARG001
     hive.partition_keys = keys

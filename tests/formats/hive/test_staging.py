@@ -40,6 +40,7 @@ def data_files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.parquet"))
 
 
+@pytest.mark.large
 def test_replaced_folders_stay_for_those_who_read_them(hive: Bench, tmp_path: Path) -> None:
     hive.refresh({"1": [1], "2": [2]})
     hive.refresh({"1": [10]}, "1")

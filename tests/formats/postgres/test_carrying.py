@@ -143,6 +143,7 @@ STAYS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("made", "why"), STAYS.values(), ids=STAYS)
 def test_a_table_stays_for_what_cannot_be_carried_over(
     bench: JdbcBench, caplog: pytest.LogCaptureFixture, made: str, why: str
@@ -203,6 +204,7 @@ def test_other_columns_are_refused_while_an_index_needs_the_old_ones(bench: Jdbc
     assert bench.rows() == {"1": [1]}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["smallint", "varchar(2)", "real"])
 def test_a_column_that_somebody_made_smaller_never_rounds_a_value(bench: JdbcBench, kind: str) -> None:
     bench.partition_keys = ()
@@ -253,6 +255,7 @@ CHANGING = {
 """What makes other values of the rows of a commit: the body of a function, and what calls it."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", CHANGING)
 @pytest.mark.parametrize("days", [("1",), ()], ids=["a partition", "the complete table"])
 def test_values_that_a_trigger_or_a_rule_changes_are_refused(bench: JdbcBench, kind: str, days: tuple[str, ...]) -> None:

@@ -50,6 +50,7 @@ def numbers(bench: JdbcBench) -> list[int]:
     return sorted(row["n"] for row in bench.table.sample(100))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("made", "sparks", "one", "other"), KEYS)
 def test_exactly_the_planned_partitions_are_replaced_and_counted(
     bench: JdbcBench, made: str, sparks: str, one: str, other: str

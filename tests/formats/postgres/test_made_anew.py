@@ -52,6 +52,7 @@ def anew(bench: JdbcBench) -> None:
     run(bench, ANEW["dropped"])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("days", [(), ("9",)], ids=["all rows", "a partition"])
 @pytest.mark.parametrize("statements", ANEW.values(), ids=ANEW)
 def test_a_table_that_others_made_anew_is_not_replaced(bench: JdbcBench, statements: str, days: tuple[str, ...]) -> None:

@@ -51,6 +51,7 @@ def watch(
                 failures.append(f"one transaction saw {numbers}")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("stays", [False, True], ids=["by rename", "by delete and insert"])
 def test_readers_see_one_version_whatever_their_isolation(bench: JdbcBench, stays: bool) -> None:
     refresh(bench, 0)
@@ -100,6 +101,7 @@ LOCKS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("statement", LOCKS.values(), ids=LOCKS)
 def test_who_keeps_a_commit_waiting_is_named(hasty: JdbcBench, others: Others, statement: str) -> None:
     hasty.refresh({"1": [1]})

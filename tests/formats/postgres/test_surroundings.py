@@ -52,6 +52,7 @@ def work_on(bench: JdbcBench, url: str) -> Server:
 ODD = "it's\\"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "setting",
     [

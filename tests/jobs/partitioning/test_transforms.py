@@ -64,6 +64,7 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
     spark.conf.unset("spark.sql.session.timeZone")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", VALUES)
 def test_spark_and_iceberg_compute_the_same(session: SparkSession, tmp_path: Path, kind: str) -> None:
     arrow, values = VALUES[kind]
@@ -97,6 +98,7 @@ def _wanted(key: HiddenKey, kind: IcebergType, value: Any) -> Any:
     return computed.hex().upper() if isinstance(computed, bytes) else computed
 
 
+@pytest.mark.large
 def test_a_refresh_partitions_by_what_is_computed(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
     catalog = SqlCatalog("lake", Database(f"sqlite:///{tmp_path}/state.db"), f"file://{tmp_path}/warehouse")
     catalog.open()

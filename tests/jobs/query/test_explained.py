@@ -70,6 +70,7 @@ def explained(session: SparkSession) -> ExplainedQueries:
     return ExplainedQueries(session)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("query", [*QUERIES, *FINE])
 def test_what_reads_its_own_views(spark: SparkSession, explained: ExplainedQueries, query: str) -> None:
     check_query(spark, query, ["t", "U"])

@@ -128,6 +128,7 @@ TYPES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/St_Johns"])
 def test_every_type_arrives_as_it_was_wherever_java_is(
     spark: SparkSession, plan: Plan, sink: Sink, server: psycopg.Connection[Any], zone: str

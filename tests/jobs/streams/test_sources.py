@@ -62,6 +62,7 @@ def submit_to(spark: SparkSession, workspace: Workspace, monkeypatch: pytest.Mon
     return run_job
 
 
+@pytest.mark.large
 def test_ticks_are_there_once_each(
     ticking: StreamSite, workspace: Workspace, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

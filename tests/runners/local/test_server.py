@@ -92,6 +92,7 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", module, "spark", *words, "--database-url", DATABASE]
 
 
+@pytest.mark.large
 @pytest.mark.spark
 def test_two_starts_at_once_make_one_server_that_status_shows_and_stop_ends_with_its_family(folder: ServerFolder) -> None:
     stop(folder)
@@ -114,6 +115,7 @@ def test_two_starts_at_once_make_one_server_that_status_shows_and_stop_ends_with
     assert not stop(folder)
 
 
+@pytest.mark.large
 @pytest.mark.spark
 def test_nobody_else_reads_the_token_or_gets_in_without_it(folder: ServerFolder) -> None:
     server, _ = start(folder, Options())
@@ -132,6 +134,7 @@ def test_nobody_else_reads_the_token_or_gets_in_without_it(folder: ServerFolder)
     assert ours in ({f"0100007F:{server.port:04X}"}, {f"0000000000000000FFFF00000100007F:{server.port:04X}"})
 
 
+@pytest.mark.large
 @pytest.mark.spark
 def test_one_that_hangs_is_told_and_replaced_by_whoever_needs_it(folder: ServerFolder) -> None:
     server, _ = start(folder, Options())
@@ -147,6 +150,7 @@ def test_one_that_hangs_is_told_and_replaced_by_whoever_needs_it(folder: ServerF
     assert answered_version(folder, another, folder.process(), SECONDS) is not None
 
 
+@pytest.mark.large
 @pytest.mark.spark
 def test_one_that_was_killed_is_told_and_the_next_one_ends_when_nobody_uses_it(folder: ServerFolder) -> None:
     start(folder, Options())
@@ -191,6 +195,7 @@ def test_a_refresh_runs_on_it_while_it_is_there_and_says_so(
     assert "There is no java" in other.stderr
 
 
+@pytest.mark.large
 @pytest.mark.postgres
 @pytest.mark.spark
 def test_a_jar_of_a_definition_comes_with_its_refresh_whoever_started_the_server(
@@ -236,6 +241,7 @@ with LocalServerRunner(SparkSettings(), sys.argv[1], print)._on_server() as runn
 """
 
 
+@pytest.mark.large
 @pytest.mark.spark
 def test_the_next_job_ends_what_a_killed_client_left(folder: ServerFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server itself would give it up after a while, and until then its tasks would hold the cores."""

@@ -93,6 +93,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerFo
     stop(folder)
 
 
+@pytest.mark.large
 @pytest.mark.spark
 def test_one_who_listens_before_and_after_the_server_hears_nothing(
     folder: ServerFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -56,6 +56,7 @@ def files(bench: VersionBench) -> int:
     return len(bench.workspace.table(NUMBERS).read().files)
 
 
+@pytest.mark.large
 def test_a_table_that_grows_never_has_many_small_files(version_bench: VersionBench) -> None:
     version_bench.refresh(0)
     batches = strategy(version_bench)

@@ -227,6 +227,7 @@ OCCUPANTS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", OCCUPANTS)
 def test_what_others_made_of_the_name_stays_whenever_it_appears(
     workspace: Workspace, table: TableIdentifier, tables_url: str, schema: str, real: str, kind: str

@@ -134,6 +134,7 @@ def test_new_columns(bench: Bench) -> None:
     assert found.downstream == ()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "query",
     [

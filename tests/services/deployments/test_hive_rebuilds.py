@@ -56,6 +56,7 @@ def shop(hive_workspace: Workspace, tmp_path: Path) -> Shop:
     return Shop(hive_workspace, tmp_path)
 
 
+@pytest.mark.large
 @pytest.mark.metastore
 def test_a_partitioned_table_is_left_alone(shop: Shop) -> None:
     keyed = ", partitioned_by: [ds]"
@@ -75,6 +76,7 @@ def test_a_partitioned_table_is_left_alone(shop: Shop) -> None:
     assert sample(shop.workspace, first.identifier, 9) == [{"n": 1, "extra": 1, "ds": "1"}]
 
 
+@pytest.mark.large
 @pytest.mark.metastore
 def test_a_table_without_keys_is_made_anew(shop: Shop) -> None:
     (first,) = shop.declared().tables.values()

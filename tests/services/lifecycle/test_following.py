@@ -124,6 +124,7 @@ def test_the_dag_of_the_new_name_goes_on(workspace: Workspace, renamed: Definiti
     assert airflow.paused[NEW.workflow_id], "a user paused it since"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("former", "new", "told"),
     [

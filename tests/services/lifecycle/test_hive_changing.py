@@ -23,6 +23,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path, hive_workspace: Worksp
     return NamedTable(hive_workspace, tmp_path, name, request.param)
 
 
+@pytest.mark.sampled
 def test_a_renamed_table_keeps_data_and_history(table: NamedTable) -> None:
     keeps_data_and_history(table)
 

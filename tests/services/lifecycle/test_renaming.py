@@ -38,10 +38,12 @@ def table(request: pytest.FixtureRequest, tmp_path: Path, workspace: Workspace) 
     return NamedTable(workspace, tmp_path, NUMBERS, request.param, atomicity)
 
 
+@pytest.mark.sampled
 def test_a_renamed_table_keeps_data_and_history(table: NamedTable) -> None:
     keeps_data_and_history(table)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("killed", ["rename_table", "move_folder", "ledger", "being_renamed"])
 @pytest.mark.parametrize("again", [True, False])
 def test_what_a_kill_cut_short_is_finished(

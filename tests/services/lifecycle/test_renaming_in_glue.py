@@ -76,6 +76,7 @@ def test_the_next_refresh_takes_the_former_name_away(workspace: Workspace) -> No
     assert not entry.refresh_handler.renamed_from
 
 
+@pytest.mark.large
 @pytest.mark.usefixtures("both_names")
 def test_another_table_that_has_the_former_name_by_now_keeps_it(workspace: Workspace) -> None:
     catalog = workspace.catalog("lake")

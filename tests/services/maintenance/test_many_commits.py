@@ -82,6 +82,7 @@ def check_small(bench: Bench, most_files: int) -> None:
     assert Path(table.metadata_location.removeprefix("file://")).stat().st_size < 200_000
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("commits", COMMITS)
 def test_batches_of_a_stream(bench: Bench, monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
     clock = Clock(monkeypatch)

@@ -454,6 +454,7 @@ def lost(bench: Bench, how: str, time: datetime) -> None:
             bench.tick(time, LOCAL, partitions=PartitionSet.of([{"ds": f"{time.astimezone(BERLIN):%Y-%m-%d-%H}"}]))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", ["down", "failed", "suspended", "rolled back", "made too early"])
 @pytest.mark.parametrize(
     "start", ["2024-03-05T23:00Z", "2024-03-30T23:00Z", "2024-10-26T22:00Z"], ids=["winter", "spring", "autumn"]

@@ -62,6 +62,7 @@ def made(workspace: Workspace, spark: SparkSession, folder: Path, name: str, *da
     return sorted(rows, key=lambda row: str(row["id"]))
 
 
+@pytest.mark.large
 def test_columns_of_every_kind_come_back_as_they_were(workspace: Workspace, spark: SparkSession, tmp_path: Path) -> None:
     rows = made(workspace, spark, tmp_path, "kinds")
     assert rows[3] == {

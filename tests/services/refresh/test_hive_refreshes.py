@@ -71,6 +71,7 @@ def write_numbers(folder: Path, numbers: dict[str, int]) -> None:
     (folder / "numbers" / "all.csv").write_text("".join(f"{n},{ds}\n" for ds, n in numbers.items()))
 
 
+@pytest.mark.large
 def test_a_plain_spark_reads_what_was_refreshed(
     workspace: Workspace, tmp_path: Path, database: str, plain_spark: PlainSpark
 ) -> None:

@@ -92,6 +92,7 @@ TABLES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", TABLES)
 def test_our_job_reads_what_plain_spark_reads(

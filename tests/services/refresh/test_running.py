@@ -163,6 +163,7 @@ def test_an_interrupted_refresh_is_aborted_too(workspace: Workspace, request_: R
     assert (refresh.state, refresh.error) == (RefreshState.ABORTED, "KeyboardInterrupt")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("result", "message"),
     [

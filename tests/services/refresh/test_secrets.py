@@ -177,6 +177,7 @@ def test_what_fails_tells_none(
     assert min(history).startswith("spark-submit ended with code 1: Error: fs.s3a.secret.key=***")
 
 
+@pytest.mark.large
 @pytest.mark.postgres
 def test_no_command_shows_one(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)

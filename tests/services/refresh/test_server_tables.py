@@ -139,6 +139,7 @@ def stages(server: psycopg.Connection[Any]) -> list[str]:
     return [name for (name,) in server.execute("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE '%stage%'")]
 
 
+@pytest.mark.large
 def test_a_table_is_made_and_replaced_and_what_fails_leaves_it(
     workspace: Workspace, definitions: Definitions, job: Callable[[RefreshPlan], None], server: psycopg.Connection[Any]
 ) -> None:
@@ -203,6 +204,7 @@ def test_what_is_not_as_expected_waits_in_its_table_until_somebody_publishes_it(
 PASSWORD = "h1dden-w0rd"
 
 
+@pytest.mark.large
 def test_a_password_is_in_no_file_log_or_command_line(
     workspace: Workspace,
     definitions: Definitions,

@@ -109,6 +109,7 @@ def test_a_table_of_a_server_has_no_versions_so_what_reads_it_is_never_left_out(
     assert moved.why == "shop.shop.`crm.orders` moved: it has no versions"
 
 
+@pytest.mark.large
 def test_two_are_read_and_a_third_is_written(workspace: Workspace, definitions: Definitions, shop: str) -> None:
     assert isinstance(run(workspace, request(definitions, "chosen"), write_numbers), Version)
     plans: list[str] = []

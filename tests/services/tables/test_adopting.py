@@ -80,6 +80,7 @@ def rows(plain_spark: PlainSpark) -> list[tuple[int, str]]:
     return sorted((row["id"], row["ds"]) for row in plain_spark.sql("SELECT * FROM t"))
 
 
+@pytest.mark.sampled
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "made",

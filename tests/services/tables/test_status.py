@@ -238,6 +238,7 @@ def test_a_list_of_many_tables_asks_no_more_often_than_one_of_few(workspace: Wor
         remove(Engine, "before_cursor_execute", count_statement)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "damage",
     [

@@ -324,6 +324,7 @@ def test_a_rollback_goes_on_from_what_that_version_had_read(growing: Growing) ->
     assert growing.rows() == {"10": [10], "11": [11], "12": [12]}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("table_format", ["iceberg", "delta"])
 @pytest.mark.parametrize("cleans_away", [False, True])
 def test_hours_that_others_took_back_are_published_again(growing: Growing, table_format: str, cleans_away: bool) -> None:

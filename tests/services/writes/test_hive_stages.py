@@ -159,6 +159,7 @@ def days(tmp_path: Path, empty_state: Path, hive_metastore: HiveMetastore) -> It
         yield shop
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("notices", ["the maintenance", "recover", "the next refresh", "the commit"])
 def test_partitions_that_were_put_back_stand_in_the_history_and_are_refreshed(days: Shop, notices: str) -> None:
     days.refresh_days("first", 1)

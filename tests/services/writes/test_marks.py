@@ -134,6 +134,7 @@ def test_nobody_publishes_into_the_folder_of_another_installation(pair: Pair) ->
     assert pair.rows(pair.mine) == [3]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("pair", FORMATS, indirect=True)
 def test_when_its_mark_is_deleted_the_other_installation_is_gone(pair: Pair) -> None:
     pair.refresh(pair.mine, 1)

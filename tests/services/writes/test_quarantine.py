@@ -325,6 +325,7 @@ def test_one_that_is_for_an_older_time_than_the_table_is_fresh_up_to_is_refused(
         publish(workspace, "third")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", [None, "{", "[" * 100_000, "{}"])
 def test_a_damaged_plan_says_how_to_go_on(workspace: Workspace, quarantined: str, text: str | None) -> None:
     stage = workspace.ledger.get_stage(quarantined)
@@ -421,6 +422,7 @@ AVERAGE = ", where each new partition counts as an average one"
 DAY1, DAY2, DAY3 = ({"ds": f"2024-03-0{day}"} for day in (1, 2, 3))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("partitions", "days", "found"),
     [

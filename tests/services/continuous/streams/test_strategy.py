@@ -82,6 +82,7 @@ def test_a_changed_query_begins_a_new_stream(
     assert workspace.table(TABLE, "iceberg").sample(9, 1) != workspace.table(TABLE, "iceberg").sample(9, 2)
 
 
+@pytest.mark.large
 def test_windows_close_by_the_watermark_and_late_rows_are_told(
     site: StreamSite, workspace: Workspace, submit: Callable[[RefreshPlan], None], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -99,6 +100,7 @@ def test_windows_close_by_the_watermark_and_late_rows_are_told(
     assert late[0].version is None, "its batch had no other rows"
 
 
+@pytest.mark.large
 def test_rows_that_come_twice_are_there_once(
     site: StreamSite, workspace: Workspace, submit: Callable[[RefreshPlan], None]
 ) -> None:
@@ -143,6 +145,7 @@ def test_distinct_rows_wait_for_the_watermark(
         turn_until(stream, lambda: ids(workspace) == [1, 2])
 
 
+@pytest.mark.large
 def test_two_streams_meet(site: StreamSite, workspace: Workspace, submit: Callable[[RefreshPlan], None]) -> None:
     """What one source has waits for the other, over a restart; once none can come any more, it stands there alone."""
     meeting = replace(

@@ -93,6 +93,7 @@ def hive_table(site: StreamSite) -> Iterator[Workspace]:
             catalog.drop_database(EVENTS.database, cascade=True)
 
 
+@pytest.mark.large
 def test_a_hive_table_wherever_its_partitions_lie(hive: StreamSite, submit: Submit, caplog: pytest.LogCaptureFixture) -> None:
     with hive_table(hive) as workspace:
 
@@ -138,6 +139,7 @@ def appended(workspace: Workspace, number: int) -> None:
     table.add_files([file.as_uri()])
 
 
+@pytest.mark.large
 def test_an_iceberg_table_to_which_rows_are_added(site: StreamSite, submit: Submit, caplog: pytest.LogCaptureFixture) -> None:
     reader = replace(site, source=f" [{{name: {GROWN}, format: iceberg}}]", query="SELECT x AS id FROM lake.sales.grown")
     with site.open() as workspace:
@@ -155,6 +157,7 @@ def test_an_iceberg_table_to_which_rows_are_added(site: StreamSite, submit: Subm
         assert "(overwrite) replaced or removed rows of it" in caplog.text
 
 
+@pytest.mark.large
 def test_a_delta_table_to_which_rows_are_added_into_one_of_ours(
     site: StreamSite, submit: Submit, caplog: pytest.LogCaptureFixture
 ) -> None:
