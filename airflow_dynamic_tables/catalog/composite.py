@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDatabase,
@@ -12,7 +13,6 @@ from airflow_dynamic_tables.catalog.values import (
     CatalogFunction,
     CatalogPartition,
 )
-from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import PartitionSpec
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
-from airflow_dynamic_tables.clients.deleting import Deleted
+from airflow_dynamic_tables.clients.files import Deleted
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, SourceBinding, SourcePart
@@ -406,3 +406,25 @@ def kept_version(versions: Iterable[Version], number: int, table: object) -> Ver
         names = ", ".join(map(str, sorted(kept))) or "none"
         raise VersionNotFoundError(f"Version {number} of {table} is not kept (any more); kept are: {names}.")
     return kept[number]
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """The rows added to a table.
+
+    ``binding`` reads exactly these rows, and its state is what has been read afterwards; ``None`` if there are none. ``ended``
+    states why previously read rows have changed, so that a new stream is required. ``waiting`` states which changes cannot be
+    read yet, and ``late`` lists partitions that arrived or changed after their window was closed. All texts have no full stop.
+    """
+
+    binding: SourceBinding | None = None
+    ended: str = ""
+    waiting: str = ""
+    late: tuple[str, ...] = ()
+
+
+def why_another(since: SourceState, now: SourceState) -> str:
+    """Return why a table is not the one read before; empty if it is."""
+    if since.identity != now.identity:
+        return "it was dropped and made anew"
+    return "its columns changed" if since.schema != now.schema else ""

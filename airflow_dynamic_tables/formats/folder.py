@@ -15,8 +15,19 @@ from functools import cached_property, partial
 from typing import Any
 from urllib.parse import quote
 
-from airflow_dynamic_tables.clients.deleting import Deleted, delete_entries, delete_files, delete_folder
-from airflow_dynamic_tables.clients.files import create_text, exists, list_entries, list_files, move_file, plain_path, read_text
+from airflow_dynamic_tables.clients.files import (
+    Deleted,
+    create_text,
+    delete_entries,
+    delete_files,
+    delete_folder,
+    exists,
+    list_entries,
+    list_files,
+    move_file,
+    plain_path,
+    read_text,
+)
 from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
 from airflow_dynamic_tables.core.partitions import PartitionSet
@@ -42,8 +53,8 @@ from airflow_dynamic_tables.formats.base import (
 )
 from airflow_dynamic_tables.formats.commits import check_base, check_result, fresh_until, until_done
 from airflow_dynamic_tables.formats.data_files import count_rows, first_rows, staged_partitions
-from airflow_dynamic_tables.formats.exclusive_location import check_own_folder
 from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
+from airflow_dynamic_tables.formats.orphans import check_own_folder
 
 STAGES = "_stages"
 """Folder beside the data; Spark and Hive ignore names that begin with an underscore."""

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_dynamic_tables.clients.files import fingerprint, list_files, plain_path
-from airflow_dynamic_tables.clients.object_stores import as_os_errors
+from airflow_dynamic_tables.clients.files import as_os_errors, fingerprint, list_files, plain_path
 from airflow_dynamic_tables.clients.stores import Store
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState

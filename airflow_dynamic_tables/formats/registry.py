@@ -17,8 +17,7 @@ from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError, UnsupportedError
-from airflow_dynamic_tables.formats.base import LakeTable
-from airflow_dynamic_tables.formats.incremental_scan import Increment
+from airflow_dynamic_tables.formats.base import Increment, LakeTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ _HERE = "airflow_dynamic_tables.formats"
 _HIVE = Module(f"{_HERE}.hive.table:HiveTable", "hive")
 _FOLDER = Module(f"{_HERE}.folder:FolderTable")
 _PLAIN = Module(f"{_HERE}.plain:bind")
-_DELTA_SOURCE = f"{_HERE}.delta.source"
+_DELTA_SOURCE = f"{_HERE}.delta.table"
 
 ANYWHERE = ""
 """Store kind of sources with a location in their definition."""
@@ -66,7 +65,7 @@ TABLES: dict[tuple[str, str], Module] = {
 SOURCES: dict[tuple[str, str], Module] = {
     **{(name, ANYWHERE): _PLAIN for name, traits in FORMATS.items() if traits.has_path},
     ("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:bind", "delta"),
-    ("hive", "metastore"): Module(f"{_HERE}.hive.source:bind", "hive"),
+    ("hive", "metastore"): Module(f"{_HERE}.hive.table:bind", "hive"),
     ("jdbc", "postgres"): Module(f"{_HERE}.postgres.source:bind", "postgres"),
 }
 """Binding functions of sources. Sources of other formats are read as tables that are refreshed here."""
@@ -81,7 +80,7 @@ COUNTERS: dict[tuple[str, str], Module] = {
 
 INCREMENTAL_SCANS: dict[tuple[str, str], Module] = {
     ("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:added_since", "delta"),
-    ("hive", "metastore"): Module(f"{_HERE}.hive.source:added_since", "hive"),
+    ("hive", "metastore"): Module(f"{_HERE}.hive.table:added_since", "hive"),
     ("iceberg", "iceberg"): Module(f"{_HERE}.iceberg.reading:added_since"),
 }
 """Functions that return the changes of a table for streams, by format and store kind."""

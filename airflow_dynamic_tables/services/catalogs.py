@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDatabase,
@@ -14,7 +15,6 @@ from airflow_dynamic_tables.catalog.values import (
     CatalogPartition,
     CatalogView,
 )
-from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.core.drafts import is_draft
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, join_name, split_name
 from airflow_dynamic_tables.core.partitions import PartitionSpec

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from airflow_dynamic_tables.catalog.states import Asked, is_refused
-from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable, RefreshHandler, is_own
+from airflow_dynamic_tables.catalog.values import Asked, CatalogDynamicTable, CatalogTable, RefreshHandler, is_own, is_refused
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.core.versions import Version

@@ -9,11 +9,10 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from airflow_dynamic_tables.catalog.base import Defaults, ReadableCatalog
+from airflow_dynamic_tables.catalog.base import Defaults, ReadableCatalog, ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.file import embedded_catalogs, load_catalogs
 from airflow_dynamic_tables.catalog.manager import CatalogManager
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView
-from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.identifiers import TableIdentifier

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.clients.deleting import delete_entries, delete_files, delete_folder
-from airflow_dynamic_tables.clients.files import Entry, list_entries
+from airflow_dynamic_tables.clients.files import Entry, delete_entries, delete_files, delete_folder, list_entries
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.formats.exclusive_location import check_own_folder
+from airflow_dynamic_tables.formats.orphans import check_own_folder
 
 
 @pytest.fixture

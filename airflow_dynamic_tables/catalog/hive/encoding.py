@@ -10,17 +10,21 @@ from __future__ import annotations
 import getpass
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
 from uuid import uuid4
 
-from hive_metastore.ttypes import SerDeInfo, StorageDescriptor, Table
+from hive_metastore.ttypes import ColumnStatisticsData, SerDeInfo, StorageDescriptor, Table
 
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDynamicTable,
     CatalogTable,
     CatalogView,
+    ColumnStatistics,
     TableStatistics,
     decode_text,
     encode,
@@ -262,3 +266,27 @@ def _for_spark(catalog: str, query: str) -> str:
         return text.removeprefix(prefix) if text.startswith(prefix) and text.count("`.`") >= 2 else text
 
     return _QUOTED.sub(without, query)
+
+
+_TEXTS: Mapping[str, Callable[[Any], str]] = {
+    "longStats": str,
+    "doubleStats": str,
+    "decimalStats": lambda value: str(Decimal(int.from_bytes(value.unscaled, "big", signed=True)).scaleb(-value.scale)),
+    "dateStats": lambda value: str(date(1970, 1, 1) + timedelta(days=value.daysSinceEpoch)),
+}
+"""Conversion of minimum and maximum to text, by field of Thrift's union; other fields have none."""
+
+
+def column_statistics_of(data: ColumnStatisticsData) -> ColumnStatistics:
+    """Return the statistics that Hive stores for a column; -1 is an unknown number."""
+    field, stored = next((name, value) for name, value in vars(data).items() if value is not None)
+
+    def count(name: str) -> int | None:
+        number: int | None = getattr(stored, name, None)
+        return None if number == -1 else number
+
+    def bound(name: str) -> str | None:
+        value = getattr(stored, name, None)
+        return None if value is None or field not in _TEXTS else _TEXTS[field](value)
+
+    return ColumnStatistics(count("numNulls"), count("numDVs"), bound("lowValue"), bound("highValue"))

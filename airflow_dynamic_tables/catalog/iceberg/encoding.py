@@ -14,10 +14,10 @@ from pyiceberg.table.metadata import TableMetadata
 from airflow_dynamic_tables.catalog.base import CatalogEntry, absolute_uri
 from airflow_dynamic_tables.catalog.iceberg.metadata import as_stored, table_of
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, decode_text, encode
+from airflow_dynamic_tables.clients.files import is_object_store
 from airflow_dynamic_tables.clients.iceberg.catalog import LATEST_VERSION
 from airflow_dynamic_tables.clients.iceberg.schemas import are_known, keys_of
 from airflow_dynamic_tables.clients.iceberg.servers import KINDS, Server
-from airflow_dynamic_tables.clients.object_stores import is_object_store
 from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import ConfigurationError, UnsupportedError

@@ -9,6 +9,7 @@ from typing import Self
 from airflow_dynamic_tables.catalog.base import (
     CatalogEntry,
     Defaults,
+    ReadableWritableCatalog,
     absolute_uri,
     database_taken,
     no_database,
@@ -18,7 +19,6 @@ from airflow_dynamic_tables.catalog.base import (
 )
 from airflow_dynamic_tables.catalog.postgres.tables import Entries, JdbcTables
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase, CatalogDynamicTable, CatalogPartition, CatalogTable
-from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresServer
 from airflow_dynamic_tables.clients.postgres.tables import columns_of, find_table, list_databases, list_tables
 from airflow_dynamic_tables.clients.stores import PostgresStore

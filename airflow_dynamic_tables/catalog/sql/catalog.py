@@ -26,10 +26,9 @@ from airflow_dynamic_tables.catalog.base import (
     not_empty,
 )
 from airflow_dynamic_tables.catalog.composite import CatalogOfParts
-from airflow_dynamic_tables.catalog.sql.partitions import SqlPartitions
 from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables
 from airflow_dynamic_tables.catalog.sql.rows import FUNCTIONS, NAMESPACES, PARTITIONS, TABLES, Store
-from airflow_dynamic_tables.catalog.sql.tables import SqlTables
+from airflow_dynamic_tables.catalog.sql.tables import SqlPartitions, SqlTables
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction, ColumnStatistics, TableStatistics
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import databases

@@ -16,8 +16,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from airflow_dynamic_tables.catalog.sql.rows import PHYSICAL
 from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.clients.files import as_os_errors, is_object_store
 from airflow_dynamic_tables.clients.iceberg.catalog import LeanCatalog, damage_named
-from airflow_dynamic_tables.clients.object_stores import as_os_errors, is_object_store
 from airflow_dynamic_tables.clients.sql_servers import reason
 from airflow_dynamic_tables.clients.stores import FolderStore, IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote
 
 from airflow_dynamic_tables.clients.delta.log import DeltaLog
-from airflow_dynamic_tables.clients.files import file_system
-from airflow_dynamic_tables.clients.object_stores import is_object_store
+from airflow_dynamic_tables.clients.files import file_system, is_object_store
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.core.types import Array, DataType, Field, Map, Primitive, Struct, parse_type, type_from_json
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, MissingExtraError, UnsupportedError, VersionNotFoundError

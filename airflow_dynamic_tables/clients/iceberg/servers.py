@@ -21,7 +21,7 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 
-from airflow_dynamic_tables.clients.object_stores import as_os_errors
+from airflow_dynamic_tables.clients.files import as_os_errors
 from airflow_dynamic_tables.exceptions import (
     AlreadyExistsError,
     CatalogUnavailableError,

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 
-from airflow_dynamic_tables.clients.deleting import delete_files, delete_folder
 from airflow_dynamic_tables.clients.delta.log import Action
 from airflow_dynamic_tables.clients.delta.snapshots import DeltaFile, DeltaSnapshot, open_snapshot, why_unwritable
-from airflow_dynamic_tables.clients.files import exists
+from airflow_dynamic_tables.clients.files import delete_files, delete_folder, exists
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.schema import TableLayout, evolve

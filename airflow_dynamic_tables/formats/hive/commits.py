@@ -21,8 +21,7 @@ from hive_metastore.ttypes import (
 )
 from thrift.Thrift import TException
 
-from airflow_dynamic_tables.clients.deleting import delete_folder
-from airflow_dynamic_tables.clients.files import write_text
+from airflow_dynamic_tables.clients.files import delete_folder, write_text
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import REVISION, partition_keys_of, set_columns
 from airflow_dynamic_tables.core.identifiers import ObjectPath

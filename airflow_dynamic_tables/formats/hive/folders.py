@@ -10,11 +10,18 @@ from typing import Any
 
 from hive_metastore.ttypes import Partition, Table
 
-from airflow_dynamic_tables.clients.deleting import Deleted, delete_entries
-from airflow_dynamic_tables.clients.files import Entry, exists, list_entries, list_files, plain_path
+from airflow_dynamic_tables.clients.files import (
+    Deleted,
+    Entry,
+    delete_entries,
+    exists,
+    is_object_store,
+    list_entries,
+    list_files,
+    plain_path,
+)
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import KIND, columns_of, file_uri
-from airflow_dynamic_tables.clients.object_stores import is_object_store
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.refresh.plan import SourcePart
@@ -23,12 +30,20 @@ from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.schema import partition_of, spark_ddl
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, ConflictError
-from airflow_dynamic_tables.formats.exclusive_location import check_own_folder
 from airflow_dynamic_tables.formats.fingerprints import File, SameRows, fingerprints, schema_digest, unsettled
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
-from airflow_dynamic_tables.formats.hive.records import claim, marks_folder, owners, replaced_since, undone
-from airflow_dynamic_tables.formats.hive.undone import find_dropped, find_undone, named
+from airflow_dynamic_tables.formats.hive.records import (
+    claim,
+    find_dropped,
+    find_undone,
+    marks_folder,
+    named,
+    owners,
+    replaced_since,
+    undone,
+)
+from airflow_dynamic_tables.formats.orphans import check_own_folder
 
 Folder = tuple[str, Mapping[str, str]]
 """The URI of a folder without a trailing slash, and its partition, which is empty for an unpartitioned table."""

@@ -16,8 +16,7 @@ from functools import cached_property
 from hive_metastore.ttypes import Table
 from thrift.Thrift import TException
 
-from airflow_dynamic_tables.clients.deleting import delete_folder
-from airflow_dynamic_tables.clients.files import exists, write_text
+from airflow_dynamic_tables.clients.files import delete_folder, exists, write_text
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import REVISION, forget_quoted, format_of, partition_keys_of
 from airflow_dynamic_tables.core.identifiers import ObjectPath

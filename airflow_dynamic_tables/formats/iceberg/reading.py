@@ -19,11 +19,11 @@ from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, UnsupportedError
+from airflow_dynamic_tables.formats.base import Increment, why_another
 from airflow_dynamic_tables.formats.data_files import plain_rows, read_rows
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.history import keeps_rows
 from airflow_dynamic_tables.formats.iceberg.row_deletions import delete_files, reading_deletes, why_unknown
-from airflow_dynamic_tables.formats.incremental_scan import Increment, why_another
 
 
 def first_rows(table: Table, snapshot_id: int | None, rows: int) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from airflow_dynamic_tables.clients.object_stores import as_os_errors
+from airflow_dynamic_tables.clients.files import as_os_errors
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 
 if TYPE_CHECKING:

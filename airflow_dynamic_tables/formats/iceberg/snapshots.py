@@ -16,11 +16,10 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
 
-from airflow_dynamic_tables.clients.files import read_text
+from airflow_dynamic_tables.clients.files import as_os_errors, read_text
 from airflow_dynamic_tables.clients.iceberg.catalog import LeanCatalog, damage_named
 from airflow_dynamic_tables.clients.iceberg.revisions import data_files, has_delete_files, is_split, partition
 from airflow_dynamic_tables.clients.iceberg.schemas import columns_of, keys_of
-from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import PartitionSet

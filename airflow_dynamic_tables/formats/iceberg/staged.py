@@ -28,9 +28,9 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, IcebergType, IntegerType, LongType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
+from airflow_dynamic_tables.clients.files import as_os_errors
 from airflow_dynamic_tables.clients.iceberg.revisions import partition
 from airflow_dynamic_tables.clients.iceberg.schemas import key_of
-from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.core.partition_transforms import plain_keys
 from airflow_dynamic_tables.core.refresh.plan import StagedFile
 from airflow_dynamic_tables.exceptions import StageRejectedError

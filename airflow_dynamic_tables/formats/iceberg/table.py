@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.table import Table
 
-from airflow_dynamic_tables.clients.deleting import Deleted
+from airflow_dynamic_tables.clients.files import Deleted
 from airflow_dynamic_tables.clients.iceberg.catalog import names_damage
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -19,8 +19,7 @@ from airflow_dynamic_tables.core.versions import Retention, StreamPosition, Vers
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable, RowCounts, TableContent, kept_version
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.iceberg.history import due, expire, position
-from airflow_dynamic_tables.formats.iceberg.orphans import delete_orphans
+from airflow_dynamic_tables.formats.iceberg.history import delete_orphans, due, expire, position
 from airflow_dynamic_tables.formats.small_files import Limits, PartitionFiles
 
 if TYPE_CHECKING:

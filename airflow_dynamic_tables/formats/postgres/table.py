@@ -9,7 +9,7 @@ from datetime import date, datetime
 from functools import cached_property
 from typing import Any
 
-from airflow_dynamic_tables.clients.deleting import Deleted
+from airflow_dynamic_tables.clients.files import Deleted
 from airflow_dynamic_tables.clients.postgres.ddl import TableName
 from airflow_dynamic_tables.clients.postgres.server import quote
 from airflow_dynamic_tables.clients.postgres.tables import check_rights, is_made_here
@@ -23,9 +23,8 @@ from airflow_dynamic_tables.exceptions import StageRejectedError, TableNotFoundE
 from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable, RowCounts, TableContent, Undone, kept_version
 from airflow_dynamic_tables.formats.postgres import records
 from airflow_dynamic_tables.formats.postgres.checking import ServerTable, check_free, find
-from airflow_dynamic_tables.formats.postgres.orphans import delete_left
 from airflow_dynamic_tables.formats.postgres.records import Record
-from airflow_dynamic_tables.formats.postgres.stage import JdbcStagedTable, Once, OneOffStagedTable, layout_of
+from airflow_dynamic_tables.formats.postgres.stage import JdbcStagedTable, Once, OneOffStagedTable, delete_left, layout_of
 
 
 class JdbcTable(LakeTable):

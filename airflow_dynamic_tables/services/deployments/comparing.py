@@ -8,8 +8,8 @@ from dataclasses import fields, replace
 from difflib import unified_diff
 from typing import Any
 
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable
-from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.refresh.expectations import Action

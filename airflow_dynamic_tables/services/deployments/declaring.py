@@ -12,8 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote as percent_quote
 
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
-from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.cache import restored

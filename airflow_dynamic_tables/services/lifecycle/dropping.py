@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
-from airflow_dynamic_tables.clients.deleting import Deleted, delete_folder
-from airflow_dynamic_tables.clients.files import list_entries
+from airflow_dynamic_tables.clients.files import Deleted, delete_folder, list_entries
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError
-from airflow_dynamic_tables.formats.exclusive_location import check_own_folder
+from airflow_dynamic_tables.formats.orphans import check_own_folder
 from airflow_dynamic_tables.ledger.base import StageState
 from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.registered import RegisteredTable, look_up

@@ -6,8 +6,16 @@ import logging
 from enum import StrEnum
 from typing import Any
 
-from airflow_dynamic_tables.catalog.states import STATES, Asked, is_refused
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase, CatalogDynamicTable, CatalogTable, JobState
+from airflow_dynamic_tables.catalog.values import (
+    STATES,
+    AnyTable,
+    Asked,
+    CatalogDatabase,
+    CatalogDynamicTable,
+    CatalogTable,
+    JobState,
+    is_refused,
+)
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.renames import former_name

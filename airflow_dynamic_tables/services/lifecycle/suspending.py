@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from airflow_dynamic_tables.catalog.states import Asked, state_after
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, JobState
+from airflow_dynamic_tables.catalog.values import AnyTable, Asked, CatalogDynamicTable, JobState, state_after
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.redaction import without_secrets

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from datetime import timedelta
 
-from airflow_dynamic_tables.clients.deleting import Deleted
+from airflow_dynamic_tables.clients.files import Deleted
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.core.versions import Retention

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from airflow_dynamic_tables.catalog.states import Asked
+from airflow_dynamic_tables.catalog.values import Asked
 from airflow_dynamic_tables.clients.files import make_private_folders, write_text
 from airflow_dynamic_tables.core.formats import FORMATS
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan

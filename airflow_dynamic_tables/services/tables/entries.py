@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from airflow_dynamic_tables.catalog.states import Asked, state_after
-from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState, RefreshHandler
+from airflow_dynamic_tables.catalog.values import Asked, CatalogDynamicTable, JobState, RefreshHandler, state_after
 from airflow_dynamic_tables.definitions.cache import normalised
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import same_query

@@ -29,7 +29,7 @@ from airflow_dynamic_tables.core.streaming.source_watermarks import (
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.formats.incremental_scan import Increment, why_another
+from airflow_dynamic_tables.formats.base import Increment, why_another
 from airflow_dynamic_tables.formats.registry import bind
 from airflow_dynamic_tables.services.queries import inline_views
 from airflow_dynamic_tables.services.watermarks.completeness import made, obstacle_of

@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 
-from airflow_dynamic_tables.clients.deleting import delete_files
-from airflow_dynamic_tables.clients.files import list_entries, write_text
+from airflow_dynamic_tables.clients.files import delete_files, list_entries, write_text
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.registered import RegisteredTable

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import s3fs
 
-from airflow_dynamic_tables.clients.delta import put_if_absent as putting
+from airflow_dynamic_tables.clients.delta import log as putting
 from airflow_dynamic_tables.clients.delta.log import Action, DeltaLog
 from airflow_dynamic_tables.clients.delta.snapshots import open_snapshot
 from airflow_dynamic_tables.exceptions import CommitRejectedError, CommitUnknownError, UnsupportedError

@@ -8,8 +8,7 @@ from threading import Barrier, Thread
 
 import pytest
 
-from airflow_dynamic_tables.clients.delta.log import DeltaLog
-from airflow_dynamic_tables.clients.delta.put_if_absent import put_if_absent
+from airflow_dynamic_tables.clients.delta.log import DeltaLog, put_if_absent
 from airflow_dynamic_tables.exceptions import CommitRejectedError, UnsupportedError
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
 from airflow_dynamic_tables.catalog.iceberg.catalog import IcebergCatalog
 from airflow_dynamic_tables.catalog.sql.catalog import MemoryCatalog, SqlCatalog
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase, CatalogDynamicTable, CatalogTable, CatalogView
-from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.core.identifiers import ObjectPath

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from airflow_dynamic_tables.catalog.base import ReadableCatalog
+from airflow_dynamic_tables.catalog.base import ReadableCatalog, ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDynamicTable,
@@ -14,7 +14,6 @@ from airflow_dynamic_tables.catalog.values import (
     JobState,
     RefreshHandler,
 )
-from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.schedule import RefreshMode
 from airflow_dynamic_tables.core.schema import Column

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDatabase,
@@ -11,7 +12,6 @@ from airflow_dynamic_tables.catalog.values import (
     CatalogPartition,
     TableStatistics,
 )
-from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import DatabaseAlreadyExistsError, DatabaseNotFoundError, NotEmptyError, UnsupportedError
 from tests.contracts.catalogs.samples import PATH, TABLE, VIEW, Limits

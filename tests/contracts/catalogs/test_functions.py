@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.values import CatalogFunction
-from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import DatabaseNotFoundError, FunctionAlreadyExistsError, FunctionNotFoundError
 from tests.contracts.catalogs.samples import Limits

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.values import CatalogPartition, TableStatistics
-from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import (
     InvalidPartitionError,

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction, CatalogPartition, TableStatistics
-from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import AlreadyExistsError
 from tests.contracts.catalogs.samples import PATH, TABLE, VIEW, Contract, Limits

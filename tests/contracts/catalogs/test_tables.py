@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDatabase,
@@ -15,7 +16,6 @@ from airflow_dynamic_tables.catalog.values import (
     JobState,
     RefreshHandler,
 )
-from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.schedule import RefreshMode
 from airflow_dynamic_tables.exceptions import (

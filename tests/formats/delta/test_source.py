@@ -23,7 +23,7 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.formats.incremental_scan import Increment
+from airflow_dynamic_tables.formats.base import Increment
 from airflow_dynamic_tables.formats.registry import added_since, bind, count_rows
 from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
 from airflow_dynamic_tables.jobs.readers import frame_of

@@ -21,7 +21,7 @@ from airflow_dynamic_tables.exceptions import (
     JobFailedError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.formats.iceberg import pointer
+from airflow_dynamic_tables.formats.iceberg import stage as pointer
 from airflow_dynamic_tables.services.ctas.planning import decide
 from airflow_dynamic_tables.services.ctas.running import Submit, create_table_as, make
 from airflow_dynamic_tables.services.ctas.wanted import Outcome, Purpose, QueryPlace, WantedTable

@@ -7,8 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_dynamic_tables.catalog.states import Asked
-from airflow_dynamic_tables.catalog.values import JobState
+from airflow_dynamic_tables.catalog.values import Asked, JobState
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
 from airflow_dynamic_tables.exceptions import TableNotFoundError

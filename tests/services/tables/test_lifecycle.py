@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.catalog.states import Asked
-from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState
+from airflow_dynamic_tables.catalog.values import Asked, CatalogDynamicTable, JobState
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.schedule import FRESHNESS_THRESHOLD, Freshness
 from airflow_dynamic_tables.definitions.cache import Cache, restored

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_dynamic_tables.catalog.states import STATES, Asked, is_refused, state_after
-from airflow_dynamic_tables.catalog.values import JobState
+from airflow_dynamic_tables.catalog.values import STATES, Asked, JobState, is_refused, state_after
 
 NONE = "no table"
 TABLE = """

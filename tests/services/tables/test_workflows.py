@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_dynamic_tables.catalog.states import Asked
-from airflow_dynamic_tables.catalog.values import JobState
+from airflow_dynamic_tables.catalog.values import Asked, JobState
 from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.exceptions import SchedulerUnavailableError, TableNotFoundError
 from airflow_dynamic_tables.services.lifecycle.dropping import drop

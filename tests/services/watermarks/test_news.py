@@ -12,7 +12,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.streaming.source_watermarks import PartitionWatermark, TimeExtractor
-from airflow_dynamic_tables.formats.incremental_scan import Increment
+from airflow_dynamic_tables.formats.base import Increment
 from airflow_dynamic_tables.services.watermarks.source_progress import added_since
 from airflow_dynamic_tables.services.workspace import Workspace
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.files import create_file
 from airflow_dynamic_tables.clients.stores import EntryStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogDynamicTable, JobState, RefreshHandler
-from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.schedule import RefreshMode

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.stores import MetastoreStore, Store
 from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT, FORMATS
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier

@@ -23,7 +23,7 @@ PROCESSES.set_forkserver_preload(
         "airflow_dynamic_tables.catalog.sql.catalog",
         "airflow_dynamic_tables.definitions.queries.parsing",
         "airflow_dynamic_tables.definitions.reading",
-        "airflow_dynamic_tables.formats.iceberg.orphans",
+        "airflow_dynamic_tables.formats.iceberg.history",
         "airflow_dynamic_tables.formats.iceberg.table",
         "airflow_dynamic_tables.formats.iceberg.stage",
         "airflow_dynamic_tables.formats.iceberg.table",

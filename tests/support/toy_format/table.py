@@ -18,8 +18,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_dynamic_tables.clients.deleting import delete_folder
-from airflow_dynamic_tables.clients.files import list_entries, open_file, read_text
+from airflow_dynamic_tables.clients.files import delete_folder, list_entries, open_file, read_text
 from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import PartitionSet, describe

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from airflow_dynamic_tables.clients.deleting import delete_folder
-from airflow_dynamic_tables.clients.files import list_entries, plain_path, read_text, write_text
+from airflow_dynamic_tables.clients.files import delete_folder, list_entries, plain_path, read_text, write_text
 from airflow_dynamic_tables.core.refresh.plan import Feed, RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.streaming.stream_plans import (

@@ -11,8 +11,7 @@ from urllib.parse import unquote
 from uuid import uuid4
 
 from airflow_dynamic_tables.catalog.values import CatalogView
-from airflow_dynamic_tables.clients.deleting import delete_folder
-from airflow_dynamic_tables.clients.files import exists, list_entries, read_text, write_text
+from airflow_dynamic_tables.clients.files import delete_folder, exists, list_entries, read_text, write_text
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.schema import PATTERN_SIGNS

@@ -15,7 +15,7 @@ from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import NotFoundError, UnsupportedError, UpstreamError
 from airflow_dynamic_tables.formats import registry
-from airflow_dynamic_tables.formats.incremental_scan import Increment
+from airflow_dynamic_tables.formats.base import Increment
 from airflow_dynamic_tables.services.refresh.binding import connection_variable
 from airflow_dynamic_tables.services.watermarks import source_progress as partitions
 from airflow_dynamic_tables.services.workspace import Workspace

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
-from airflow_dynamic_tables.catalog.states import Asked
+from airflow_dynamic_tables.catalog.values import Asked
 from airflow_dynamic_tables.clients.files import exists
 from airflow_dynamic_tables.core.formats import endless_format
 from airflow_dynamic_tables.core.identifiers import TableIdentifier

@@ -12,7 +12,7 @@ from airflow_dynamic_tables.core.refresh.plan import Feed, RefreshPlan, SourceBi
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.streaming.stream_plans import LoggedFile, write_entry
-from airflow_dynamic_tables.formats.incremental_scan import Increment
+from airflow_dynamic_tables.formats.base import Increment
 from airflow_dynamic_tables.services.continuous.streams.feeds import FeedPlace, StreamFeeds, TableFeeds
 
 

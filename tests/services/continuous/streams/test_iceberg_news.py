@@ -18,7 +18,7 @@ from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import TableNotFoundError
-from airflow_dynamic_tables.formats.incremental_scan import Increment
+from airflow_dynamic_tables.formats.base import Increment
 from airflow_dynamic_tables.formats.registry import added_since
 from airflow_dynamic_tables.formats.small_files import Limits
 from airflow_dynamic_tables.services.maintenance.compacting import compact
