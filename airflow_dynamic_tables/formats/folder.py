@@ -18,7 +18,6 @@ from urllib.parse import quote
 from airflow_dynamic_tables.clients.files import (
     Deleted,
     create_text,
-    delete_entries,
     delete_files,
     delete_folder,
     exists,
@@ -54,7 +53,7 @@ from airflow_dynamic_tables.formats.base import (
 from airflow_dynamic_tables.formats.commits import check_base, check_result, fresh_until, until_done
 from airflow_dynamic_tables.formats.data_files import count_rows, first_rows, staged_partitions
 from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
-from airflow_dynamic_tables.formats.orphans import check_own_folder
+from airflow_dynamic_tables.formats.orphans import check_own_folder, delete_old
 
 STAGES = "_stages"
 """Folder beside the data; Spark and Hive ignore names that begin with an underscore."""
@@ -95,9 +94,8 @@ class FolderTable(LakeTable):
         check_own_folder(self._folder.location, (self._warehouse,))
         check_own_folder(stages, ())
         entries = list_entries(stages)
-        folders = tuple(f"{plain_path(stage)}/" for stage in held())
-        old = [entry for entry in entries if entry.changed_at is not None and entry.changed_at < before]
-        return delete_entries(stages, [entry for entry in old if not f"{entry.path}/".startswith(folders)])
+        kept = map(plain_path, held())
+        return delete_old(stages, entries, kept, lambda _: before)
 
 
 class _LoadedFolderTable(LoadedTable):

@@ -21,13 +21,12 @@ import pyarrow.parquet as pq
 from airflow_dynamic_tables.clients.delta.log import FOLDER, Action, DeltaLog
 from airflow_dynamic_tables.clients.delta.snapshots import DeltaSnapshot, file_uri, open_snapshot
 from airflow_dynamic_tables.clients.files import Deleted, Entry, as_os_errors, delete_entries, list_entries, open_file, plain_path
-from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.schema import TableLayout, is_hidden
 from airflow_dynamic_tables.core.versions import HOURLY_UP_TO, Retention, StreamPosition, Version
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, ConflictError, VersionNotFoundError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError, VersionNotFoundError
 from airflow_dynamic_tables.formats.commits import FENCE, TOKEN, version_of
 from airflow_dynamic_tables.formats.delta.entries import APPLICATION, FRESH, KEEPS_TOKENS, TOKENS_KEPT, application_of, is_new
-from airflow_dynamic_tables.formats.orphans import check_own_folder
+from airflow_dynamic_tables.formats.orphans import References, check_own_folder, delete_unreferenced
 
 _ATTEMPTS = 5
 
@@ -376,49 +375,33 @@ _HALF_ENTRY = re.compile(r"\.\d{20}\.json\.[0-9a-f]{32}\.tmp|_commit_[0-9a-f-]+\
 def delete_orphans(location: str, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
     """See :meth:`~airflow_dynamic_tables.formats.base.LakeTable.delete_orphans`.
 
-    A file that existed at listing time belongs to a stage that is unfinished now, or to a commit that completed before and is in
-    the log now, or it is an orphan.
-
     :raises CatalogUnavailableError: if a part of the log cannot be read; nothing is deleted then.
     :raises ConfigurationError: if the folder is not that of exactly one table.
     """
-    entries = list_entries(location)
-    root = plain_path(location)
-    check_own_folder(location, _other_tables(entries, root))
-    trace(Step.LISTED, location)
-    unfinished = {*held()}
-    history = DeltaHistory.at(location)
-    if history.snapshot is None:
-        return Deleted()
-    used = {plain_path(uri) for uri in _referenced(location)}
-    unfinished |= {*held()}
-    if used and used.isdisjoint(entry.path for entry in entries):
-        raise ConfigurationError(f"No file of {location} is listed as its log spells it; none is deleted.")
-    foreign_before = _longer(before, history.snapshot.properties.get(_KEEPS_LONGER))
-    free = [entry for entry in entries if entry.path not in used]
-    return delete_entries(location, _old(free, root, before, foreign_before, unfinished))
+
+    def read(entries: Sequence[Entry]) -> References | None:
+        check_own_folder(location, _other_tables(entries, plain_path(location)))
+        snapshot = open_snapshot(location)
+        if snapshot is None:
+            return None
+        foreign_before = _longer(before, snapshot.properties.get(_KEEPS_LONGER))
+        files = {plain_path(uri) for uri in _referenced(location)}
+        return References(files, lambda entry, _: _limit(entry, location, before, foreign_before))
+
+    return delete_unreferenced(location, held, read)
 
 
-def _old(
-    entries: Sequence[Entry], root: str, before: datetime, foreign_before: datetime | None, unfinished: Collection[str]
-) -> Iterator[Entry]:
-    """Yield the files that are old enough to delete.
+def _limit(entry: Entry, location: str, before: datetime, foreign_before: datetime | None) -> datetime | None:
+    """Return the age limit of an orphan.
 
     :param foreign_before: the limit for files by others; ``None`` keeps them.
-    :param unfinished: folders of stages whose commits may be running.
     """
-    folders = tuple(f"{plain_path(folder)}/" for folder in unfinished)
-    for entry in entries:
-        name = entry.path[len(root) + 1 :]
-        if name.startswith(f"{STAGES}/"):
-            limit: datetime | None = before
-        elif name.startswith(f"{FOLDER}/"):
-            limit = before if _HALF_ENTRY.fullmatch(name.rpartition("/")[2]) else None
-        else:
-            limit = foreign_before if name.endswith(".parquet") and not entry.is_folder and not is_hidden(name) else None
-        is_old = limit is not None and entry.changed_at is not None and entry.changed_at < limit
-        if is_old and not f"{entry.path}/".startswith(folders):
-            yield entry
+    name = entry.path[len(plain_path(location)) + 1 :]
+    if name.startswith(f"{STAGES}/"):
+        return before
+    if name.startswith(f"{FOLDER}/"):
+        return before if _HALF_ENTRY.fullmatch(name.rpartition("/")[2]) else None
+    return foreign_before if name.endswith(".parquet") and not entry.is_folder and not is_hidden(name) else None
 
 
 def _referenced(location: str) -> set[str]:

@@ -43,7 +43,7 @@ from airflow_dynamic_tables.formats.hive.records import (
     replaced_since,
     undone,
 )
-from airflow_dynamic_tables.formats.orphans import check_own_folder
+from airflow_dynamic_tables.formats.orphans import check_own_folder, is_in, is_old
 
 Folder = tuple[str, Mapping[str, str]]
 """The URI of a folder without a trailing slash, and its partition, which is empty for an unpartitioned table."""
@@ -194,16 +194,15 @@ def delete_orphans(metastore: Metastore, path: ObjectPath, before: datetime, hel
     now, partitions = _read(metastore, path)
     leads_to = _used(now, partitions)
     used = {plain_path(folder) for folder in leads_to if tables.is_below(folder, location)}
-    if used and entries and not any(_is_in(entry, used) for entry in entries):
+    if used and entries and not any(is_in(entry, used) for entry in entries):
         raise ConfigurationError(f"The files of {path} are not listed below {location} as the table spells them; none goes.")
     kept |= used | {plain_path(folder) for folder in (marks_folder(location), *replaced_since(entries, location, before))}
     lost = _lost(metastore, path, table)
     kept |= {plain_path(tables.stage_of(tables.root(table), version.token)) for version in lost}
     _note_dropped(now, partitions, entries)
-    old = [entry for entry in entries if entry.changed_at is not None and entry.changed_at < before]
-    orphans = [entry for entry in old if not _is_in(entry, kept)]
     left = {stage for folder in leads_to if (stage := tables.left_in(table, folder))}
     _finish(metastore, path, table, [stage for stage in left if plain_path(stage) not in kept])
+    orphans = [entry for entry in entries if is_old(entry, before) and not is_in(entry, kept)]
     if not orphans or not _is_alone(metastore, table, entries, before):
         return Deleted()
     return delete_entries(location, orphans)
@@ -290,9 +289,3 @@ def _note_dropped(table: Table | None, partitions: Mapping[Values, Partition], e
         name = f"{table.dbName}.{table.tableName}"
         message = "Partitions of version %s of %s were dropped by another engine, and stay so until they are refreshed: %s"
         log.warning(message, version.number, name, named(gone))
-
-
-def _is_in(entry: Entry, folders: Collection[str]) -> bool:
-    """Return whether an entry is in one of the folders, or is one."""
-    parts = entry.path.split("/")
-    return any("/".join(parts[:end]) in folders for end in range(1, len(parts) + 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
@@ -20,20 +20,19 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from airflow_dynamic_tables.clients.files import Deleted, Entry, as_os_errors, delete_entries, list_entries, plain_path
+from airflow_dynamic_tables.clients.files import Deleted, Entry, as_os_errors, plain_path
 from airflow_dynamic_tables.clients.iceberg.catalog import warehouse
 from airflow_dynamic_tables.clients.iceberg.revisions import dated
 from airflow_dynamic_tables.clients.iceberg.schemas import columns_of
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.schema import evolve
 from airflow_dynamic_tables.core.versions import SHORTEST_AGE, Retention, StreamPosition
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, ConflictError, SchemaEvolutionError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError, SchemaEvolutionError
 from airflow_dynamic_tables.formats.commits import FENCE, TOKEN
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.files import Changes, InOrder
-from airflow_dynamic_tables.formats.orphans import check_own_folder
+from airflow_dynamic_tables.formats.orphans import References, check_own_folder, delete_unreferenced
 
 _ATTEMPTS = 5
 
@@ -192,10 +191,6 @@ log = logging.getLogger(__name__)
 def delete_orphans(store: IcebergStore, path: ObjectPath, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
     """See :meth:`~airflow_dynamic_tables.formats.base.LakeTable.delete_orphans`.
 
-    The order of the steps makes this safe with concurrent refreshes: a file that existed at listing time belongs to a stage that
-    is unfinished now, or to a commit that completed before and is referenced now, or it is an orphan. The held stages are read
-    again after the table, because a restore that started in between has either read the table later, or is held now.
-
     A running commit has written metadata that is not referenced yet. While a stage is unfinished, metadata files are deleted only
     if they are a day older than the newest file, independently of the local clock.
     """
@@ -204,23 +199,27 @@ def delete_orphans(store: IcebergStore, path: ObjectPath, before: datetime, held
         return Deleted()
     location = table.location().rstrip("/")
     check_own_folder(location, [*filter(None, [warehouse(store.tables)]), *_other_folders(store, table)])
-    entries = list_entries(location)
-    trace(Step.LISTED, str(path))
-    unfinished = {*held()}
-    table = tables.load(store, path)
-    unfinished |= {*held()}
-    if table is None or table.location().rstrip("/") != location:
-        return Deleted()
-    used = {plain_path(uri) for uri in _references(table)}
-    if used.isdisjoint(entry.path for entry in entries):
-        raise ConfigurationError(
-            f"The files of {path} are not listed below {location} as the table spells them; none is deleted."
-        )
-    if stranger := _other_table(table, entries, used):
-        log.warning("%s is of another table than %s, in the same folder; nothing in it is deleted.", stranger, path)
-        return Deleted()
-    free = [entry for entry in entries if entry.path not in used]
-    return delete_entries(location, _old(free, plain_path(location), before, unfinished, _newest(entries)))
+
+    def read(entries: Sequence[Entry]) -> References | None:
+        table = tables.load(store, path)
+        if table is None or table.location().rstrip("/") != location:
+            return None
+        files = {plain_path(uri) for uri in _references(table)}
+        if stranger := _other_table(table, entries, files):
+            log.warning("%s is of another table than %s, in the same folder; nothing in it is deleted.", stranger, path)
+            return None
+        metadata_before = min(before, _newest(entries) - LONGEST_COMMIT)
+        root = plain_path(location)
+
+        def limit(entry: Entry, has_stages: bool) -> datetime | None:
+            if entry.path.startswith(f"{root}/data/"):
+                return before
+            is_metadata = entry.path.startswith(f"{root}/metadata/") and entry.path.endswith(_METADATA)
+            return (metadata_before if has_stages else before) if is_metadata else None
+
+        return References(files, limit)
+
+    return delete_unreferenced(location, held, read)
 
 
 def _other_folders(store: IcebergStore, table: Table) -> list[str]:
@@ -228,21 +227,6 @@ def _other_folders(store: IcebergStore, table: Table) -> list[str]:
     own = f"{table.location().rstrip('/')}/metadata"
     folders = (uri.rpartition("/")[0] for uri in store.metadata_in(f"{plain_path(table.location())}/"))
     return [folder for folder in folders if folder != own]
-
-
-def _old(entries: Sequence[Entry], root: str, before: datetime, unfinished: Collection[str], newest: datetime) -> Iterator[Entry]:
-    """Yield the files of the table that are old enough to delete.
-
-    :param unfinished: folders of stages whose commits may be running.
-    :param newest: modification time of the newest file, by the storage clock.
-    """
-    folders = tuple(f"{plain_path(folder)}/" for folder in unfinished)
-    metadata_before = min(before, newest - LONGEST_COMMIT) if unfinished else before
-    for entry in entries:
-        limit = metadata_before if entry.path.startswith(f"{root}/metadata/") else before
-        is_old = entry.changed_at is not None and entry.changed_at < limit
-        if is_old and not f"{entry.path}/".startswith(folders) and _is_ours(entry, root):
-            yield entry
 
 
 def _newest(entries: Sequence[Entry]) -> datetime:
@@ -270,12 +254,6 @@ def _other_table(table: Table, entries: Sequence[Entry], used: Collection[str]) 
         if other.table_uuid != table.metadata.table_uuid:
             return uri
     return None
-
-
-def _is_ours(entry: Entry, root: str) -> bool:
-    if entry.path.startswith(f"{root}/data/"):
-        return True
-    return entry.path.startswith(f"{root}/metadata/") and entry.path.endswith(_METADATA)
 
 
 def _references(table: Table) -> set[str]:
