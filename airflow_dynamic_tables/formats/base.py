@@ -426,5 +426,5 @@ class Increment:
 def why_another(since: SourceState, now: SourceState) -> str:
     """Return why a table is not the one read before; empty if it is."""
     if since.identity != now.identity:
-        return "it was dropped and made anew"
+        return "it was dropped and recreated"
     return "its columns changed" if since.schema != now.schema else ""

@@ -126,7 +126,7 @@ def not_restored(number: int, path: object, error: SchemaEvolutionError) -> Sche
 def unknown(path: object, error: BaseException) -> CommitUnknownError:
     """Return the error for a commit whose response was lost."""
     return CommitUnknownError(
-        f"Nobody knows whether the commit of {path} landed ({error}); it is looked up before anything is deleted."
+        f"The outcome of the commit of {path} is unknown ({error}). It is looked up before any file is deleted."
     )
 
 
@@ -196,7 +196,7 @@ def check_position(path: object, request: CommitRequest, position: Callable[[], 
     if request.follows is not None and position() != request.follows:
         raise CommitRejectedError(
             f"{path} does not hold what stream {request.follows.stream} returned up to batch {request.follows.batch}: "
-            "another refresh or somebody else changed its rows, or the batch is there already."
+            "another refresh or another engine changed its rows, or the batch is there already."
         )
 
 

@@ -174,7 +174,7 @@ def added_since(source: Source, stores: Sequence[Store], view: str, since: Sourc
     module, store = _at_home(INCREMENTAL_SCANS, source, stores)
     told = module.load()(source, store, view, since)
     if not isinstance(told, Increment):
-        raise TypeError(f"{module.place} gives no news")
+        raise TypeError(f"{module.place} gives no Increment")
     return told
 
 

@@ -50,7 +50,7 @@ def struck(store: ObjectStore, site: Site, point: str, how: str) -> str:
 
 PLAN = "_plan.json cannot be written"
 NOT_LANDED = "CommitRejectedError: The metadata of sales.revenue could not be written"
-UNKNOWN = "CommitUnknownError: Nobody knows whether the commit of sales.revenue landed"
+UNKNOWN = "CommitUnknownError: The outcome of the commit of sales.revenue is unknown"
 
 
 @pytest.mark.large

@@ -236,7 +236,7 @@ def test_an_outage_while_what_is_in_quarantine_is_published(cable: Cable, fault_
 
 def _is_unknown(cable: Cable, fault: str) -> None:
     """The refresh says that nobody knows, and leaves everything as it is until the server is back."""
-    with pytest.raises(CommitUnknownError, match=r"Nobody knows whether the commit of \w+\.revenue landed"):
+    with pytest.raises(CommitUnknownError, match=r"The outcome of the commit of \w+\.revenue is unknown"):
         refresh(cable.site, LOST)
     if fault.startswith("down"):
         assert cable.proxy.struck.wait(300), "whoever stops the server would wait for the new one to end"

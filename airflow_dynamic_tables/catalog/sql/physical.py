@@ -107,7 +107,7 @@ class PhysicalTables:
         try:
             yield
         except IntegrityError as error:
-            raise AlreadyExistsError(f"Somebody else made it in catalog {self._name} just now.") from error
+            raise AlreadyExistsError(f"Another client just created it in catalog {self._name}.") from error
         except DBAPIError as error:
             raise CatalogUnavailableError(f"Cannot reach catalog {self._name}: {reason(error)}") from error
 

@@ -117,7 +117,7 @@ def _put(system: Any, path: str, content: bytes) -> bool:
             raise _refused(path, error) from error
         if error.errno in _NO_CONDITION:
             raise _no_condition(path) from error
-        raise CommitUnknownError(f"Nobody knows whether {path} was written ({error}).") from error
+        raise CommitUnknownError(f"It is unknown whether {path} was written ({error}).") from error
     return True
 
 
@@ -240,8 +240,8 @@ class DeltaLog:
         actions = self._read(version, whole=True)
         if actions == []:
             raise CatalogUnavailableError(
-                f"Entry {self.uri(version)} of the log is empty: somebody is writing it just now, or was stopped before. "
-                'When nobody is, put the line {"commitInfo":{}} into it.'
+                f"Entry {self.uri(version)} of the log is empty: a writer is writing it now, or was stopped before. "
+                'If no writer is, put the line {"commitInfo":{}} into it.'
             )
         return actions
 

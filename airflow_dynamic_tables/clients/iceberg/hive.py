@@ -96,5 +96,5 @@ class _Comparing(Client):  # type: ignore[misc]  # Thrift's code has no types
             raise
         except MetaException as error:
             if _COMPARISON_FAILED in str(error.message):
-                raise CommitFailedException(f"Table {dbname}.{tbl_name} was changed by somebody else meanwhile.") from error
+                raise CommitFailedException(f"Table {dbname}.{tbl_name} was changed by others meanwhile.") from error
             raise

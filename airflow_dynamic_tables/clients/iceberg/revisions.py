@@ -100,7 +100,7 @@ REVISION = "dynamic-tables.revision"
 TAG = "dynamic-tables-"
 """Prefix of the tags' names."""
 
-_NO_TAGS = "The catalog keeps no tags of Iceberg tables, without which nobody can change a dynamic table and lose nothing"
+_NO_TAGS = "The catalog keeps no tags of Iceberg tables, without which changes of a dynamic table could be lost"
 
 _NAMES = UUID("6b3ba2d4-3c35-4b0b-8f0c-6a5f5d9c6f43")
 

@@ -151,7 +151,7 @@ class Server:
             ) from error
         except CommitStateUnknownException as error:
             raise CatalogUnavailableError(
-                f"Catalog {self.name}: nobody knows whether the server made that change; look, and try again: "
+                f"Catalog {self.name}: it is unknown whether the server made that change; check it, and try again: "
                 f"{self._reason(error)}"
             ) from error
         except NotImplementedError as error:
@@ -164,7 +164,7 @@ class Server:
             if type(error).__module__.partition(".")[0] not in _CLIENTS:
                 raise
             if type(error).__name__ == "IntegrityError":
-                raise AlreadyExistsError(f"Somebody else made it in catalog {self.name} just now.") from error
+                raise AlreadyExistsError(f"Another client just created it in catalog {self.name}.") from error
             raise CatalogUnavailableError(f"Cannot reach catalog {self.name}: {self._reason(error)}") from error
 
     def _reason(self, error: BaseException | None) -> str:

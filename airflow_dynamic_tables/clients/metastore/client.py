@@ -108,7 +108,7 @@ class Metastore:
             self.call("alter_table_with_environment_context", table.dbName, table.tableName, table, EnvironmentContext(context))
         except MetaException as error:
             if _COMPARISON_FAILED in str(error.message):
-                raise ConflictError(f"Table {table.dbName}.{table.tableName} was changed by somebody else meanwhile.") from error
+                raise ConflictError(f"Table {table.dbName}.{table.tableName} was changed by others meanwhile.") from error
             raise
 
     def lets_types_change(self) -> bool:

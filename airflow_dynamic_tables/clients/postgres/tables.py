@@ -65,7 +65,7 @@ def named_holders(
         elif made_by := _who(server, database, table, _MAKE):
             what = f"is being made, as it seems, by {'; '.join(made_by)}"
         else:
-            what = "is locked by somebody who is gone meanwhile"
+            what = "is locked by a session that has ended meanwhile"
         todo = "end that transaction, or try again later"
         raise error(f"{table} {what}. {doing} waited in vain and changed nothing; {todo}.") from refused
 

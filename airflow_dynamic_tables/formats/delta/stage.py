@@ -120,7 +120,7 @@ class DeltaStagedTable(StagedTable):
 
         def attempt() -> Version | None:
             if self._location() != location:
-                raise CommitRejectedError(f"{self._path} was dropped meanwhile, and made anew.")
+                raise CommitRejectedError(f"{self._path} was dropped and recreated meanwhile.")
             history = DeltaHistory.at(location)
             if version := history.find(self._token):
                 return version
@@ -228,7 +228,7 @@ class DeltaStagedTable(StagedTable):
     def _check_writable(self, snapshot: DeltaSnapshot) -> None:
         if why := why_unwritable(snapshot):
             raise UnsupportedError(
-                f"Delta table {self._path} {why}, so nobody here may replace its rows; take that off the table with the engine "
+                f"Delta table {self._path} {why}, so its rows cannot be replaced here; take that off the table with the engine "
                 "that put it there, or drop the table and refresh it again."
             )
 

@@ -308,7 +308,7 @@ def _added(snapshot: DeltaSnapshot, since: int) -> list[DeltaFile] | str:
     for version in range(since + 1, snapshot.version + 1):
         entry = log.entry(version)
         if entry is None:
-            return f"nobody knows what was done to it since version {since}: its log does not reach back so far any more"
+            return f"its changes since version {since} are unknown: its log does not reach back so far any more"
         if any("remove" in action and _changes_rows(action["remove"]) for action in entry):
             return f"version {version} replaced or removed rows of it"
         added = (action["add"] for action in entry if "add" in action and _changes_rows(action["add"]))
@@ -328,7 +328,7 @@ def _added_file(location: str, told: Mapping[str, Any]) -> DeltaFile:
 
 def _opened(source: Source) -> DeltaSnapshot:
     if source.path is None:
-        raise ConfigurationError(f"Source {source.identifier}: nobody says where it lies; its catalog entry has no location.")
+        raise ConfigurationError(f"Source {source.identifier}: its location is unknown; its catalog entry has none.")
     snapshot = open_snapshot(source.path.rstrip("/"))
     if snapshot is None:
         raise TableNotFoundError(f"Source {source.identifier}: there is no Delta table in {source.path}.")

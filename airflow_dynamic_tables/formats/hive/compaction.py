@@ -211,7 +211,7 @@ class CompactableStage(HiveStagedTable):
         if sum(rows.values()) != int(held.one.parameters[tables.ROWS]):
             raise StageRejectedError(
                 f"{held.folder} holds {sum(rows.values())} rows, and the metastore says {held.one.parameters[tables.ROWS]}: "
-                "somebody else wrote there."
+                "another program wrote there."
             )
 
         def kind(file: str) -> Shape | None:
@@ -300,7 +300,7 @@ def _entries(held: Held) -> list[Entry]:
     entries = list_entries(held.folder)
     strange = next((entry for entry in entries if entry.is_folder or entry.is_link), None)
     if strange is not None:
-        raise StageRejectedError(f"{strange.path} lies among the files of a partition: somebody else writes there.")
+        raise StageRejectedError(f"{strange.path} is among the files of a partition: another program writes there.")
     return entries
 
 

@@ -91,9 +91,7 @@ def _added_since(table: Table, since: str) -> list[str] | str:
         # PyIceberg removes the parent id of a snapshot whose parent expired.
         snapshot = table.snapshot_by_id(parent) if parent is not None else None
     if snapshot is None:
-        return (
-            f"nobody knows what was done to it since snapshot {since}: others were forgotten, or it was rolled back or made anew"
-        )
+        return f"its changes since snapshot {since} are unknown: later snapshots were expired, or it was rolled back or recreated"
     return files
 
 

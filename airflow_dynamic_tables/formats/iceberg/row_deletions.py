@@ -31,7 +31,7 @@ def unreadable_by_name(table: Table) -> str | None:
             if names.setdefault(field_id, name) != name:
                 return f"had column {names[field_id]} renamed"
             if ids.setdefault(name, field_id) != field_id:
-                return f"had column {name} dropped and made anew"
+                return f"had column {name} dropped and recreated"
             if schema.find_field(field_id).initial_default is not None:
                 return f"has a default for column {name}"
     return None
@@ -59,7 +59,7 @@ def _problem(schema: Schema, name: str, number: int | None) -> str | None:
     """Return why a column of a file cannot be read by name; ``number`` is its field id, missing in our own files."""
     current = schema.find_column_name(number) if number is not None else name
     if number is not None and current is None and name in schema.column_names:
-        return f"had column {name} dropped and made anew"
+        return f"had column {name} dropped and recreated"
     if number is None and name not in schema.column_names:
         return f"had column {name} renamed or dropped"
     return f"had column {name} renamed" if current not in (None, name) else None

@@ -405,5 +405,5 @@ class IcebergStagedTable(StagedTable):
 
 def _made_again(path: ObjectPath) -> CommitRejectedError:
     return CommitRejectedError(
-        f"{path} was dropped and made anew, or moved to another folder, while the job ran; refresh it again."
+        f"{path} was dropped and recreated, or moved to another folder, while the job ran; refresh it again."
     )

@@ -61,7 +61,7 @@ SELECT what FROM (
     WHERE indrelid = {oid} AND (indisclustered OR NOT indisvalid OR indisreplident)
   UNION ALL SELECT 'it belongs to ' || pg_get_userbyid(relowner) FROM pg_class
     WHERE oid = {oid} AND NOT pg_has_role(relowner, 'USAGE')
-  UNION ALL SELECT 'somebody else than its owner granted rights on it' FROM pg_class c, aclexplode(c.relacl) a
+  UNION ALL SELECT 'a user other than its owner granted rights on it' FROM pg_class c, aclexplode(c.relacl) a
     WHERE c.oid = {oid} AND a.grantor <> c.relowner
   UNION ALL SELECT 'its owner has not all rights on it' FROM pg_class c
     WHERE c.oid = {oid} AND c.relacl IS NOT NULL

@@ -177,8 +177,8 @@ class JdbcStagedTable(StagedTable):
             raise StageRejectedError(f"{self._name} is there already and of no refresh; choose another name for the table.")
         if table is not None and seen.record is not None and not is_made_here(opened, self._name):
             raise StageRejectedError(
-                f"{self._name} is not the table that version {seen.number} left: somebody dropped that one, or renamed it, and "
-                "made another. Rename or drop this one in PostgreSQL, and the next refresh makes the table anew; or have "
+                f"{self._name} is not the table that version {seen.number} left: another user dropped or renamed it, and "
+                "made another. Rename or drop this one in PostgreSQL, and the next refresh creates the table again; or have "
                 f"refreshes replace its rows from now on: dynamic-tables adopt {ObjectPath(self._database, self._name.listed)}."
             )
         return table
@@ -225,7 +225,7 @@ class JdbcStagedTable(StagedTable):
                 lock_commits(opened, self._name)
                 records.fence(opened, self._name, self._token)
         except PostgresError as error:
-            raise CommitRejectedError(f"Nobody can give up {self._token} now: {error}") from error
+            raise CommitRejectedError(f"{self._token} cannot be given up now: {error}") from error
 
     def abort(self, location: str | None = None) -> None:  # noqa: ARG002 - found by name
         drop_stage(self._store, self._database, self._name, self.table)
@@ -266,7 +266,7 @@ class OneOffStagedTable(JdbcStagedTable):
     def _publish(self, opened: OpenDatabase, request: CommitRequest, seen: Seen, horizon: Horizon) -> Version:
         if not self._once.is_new:
             if kept_kind(opened, self._name) != self._once.entry["kind"] or not is_made_here(opened, self._name):
-                raise CommitRejectedError(f"{self._name} was dropped or made anew while it was to be replaced; try again.")
+                raise CommitRejectedError(f"{self._name} was dropped or recreated before it was replaced; try again.")
             return super()._publish(opened, request, seen, horizon)
         check_free(opened, self._name)
         if not keep_entry(opened, self._name, self._once.entry):

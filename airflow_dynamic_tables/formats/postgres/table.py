@@ -169,7 +169,7 @@ class _LoadedJdbcTable(LoadedTable):
             if table is None:
                 return [Undone(record.version, "and the table is gone")]
             if not is_made_here(database, self._name):
-                how = "which dropped the table and made it anew; no refresh replaces that one"
+                how = "which dropped the table and recreated it; no refresh replaces the new one"
                 return [Undone(record.version, how, for_good=True)]
             if record.has_rows and not table.has_rows(database):
                 return [Undone(record.version, "which emptied the table; so it stays")]

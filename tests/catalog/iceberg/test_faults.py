@@ -172,7 +172,9 @@ def test_a_change_of_properties_whose_answer_is_lost_is_told_as_unknown(
 ) -> None:
     bench.refresh({"1": [1]})
     iceberg_rest.fail(COMMIT, how)
-    with pytest.raises(CatalogUnavailableError, match="nobody knows whether the server made that change; look, and try again"):
+    with pytest.raises(
+        CatalogUnavailableError, match="it is unknown whether the server made that change; check it, and try again"
+    ):
         catalog.change_table(REVENUE, lambda table: replace(table, comment="gross"))
     catalog.change_table(REVENUE, lambda table: replace(table, comment="net"))
     assert catalog.get_table(REVENUE).comment == "net"
@@ -199,7 +201,7 @@ def test_a_table_made_anew_while_the_job_ran_is_said(catalog: IcebergCatalog, be
     bench.refresh({"1": [7]})
     with pytest.raises(
         CommitRejectedError,
-        match=r"^sales.revenue was dropped and made anew, or moved to another folder, while the job ran; refresh it again\.$",
+        match=r"^sales.revenue was dropped and recreated, or moved to another folder, while the job ran; refresh it again\.$",
     ):
         bench.commit(staged, result)
     assert bench.rows() == {"1": [7]}

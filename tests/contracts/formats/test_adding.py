@@ -122,7 +122,7 @@ def test_nothing_is_added_to_what_others_made_of_the_table(bench: Bench, how: st
                 changes.set_properties({"dynamic-tables.stream": "[1]"})
     before = bench.rows()
     assert bench.table.position() is None
-    with pytest.raises(CommitRejectedError, match="somebody else changed its rows"):
+    with pytest.raises(CommitRejectedError, match="another engine changed its rows"):
         add(bench, 2, {"1": [3]}, follows=1)
     assert bench.rows() == before
 

@@ -260,7 +260,7 @@ def test_what_another_engine_dropped_does_not_come_back(bench: Bench) -> None:
     with table.update_schema() as schema:
         schema.delete_column("n")
     bench.refresh({"1": [10]}, "1")
-    with pytest.raises(UnsupportedError, match="had column n dropped and made anew"):
+    with pytest.raises(UnsupportedError, match="had column n dropped and recreated"):
         bench.table.read()
     bench.rebuild({"1": [20]}, *COLUMNS[::-1])
     assert bench.table.sample(10) == [{"n": 20, "ds": "1"}]

@@ -237,7 +237,7 @@ def test_what_is_no_delta_table_is_told(tmp_path: Path) -> None:
     for path in (tmp_path / "files", tmp_path / "nothing"):
         with pytest.raises(TableNotFoundError, match=f"Source lake.raw.orders: there is no Delta table in {path}"):
             bound(path)
-    with pytest.raises(ConfigurationError, match="nobody says where it lies"):
+    with pytest.raises(ConfigurationError, match="its location is unknown"):
         bind(Source(ORDERS, "delta"), (), "orders")
 
 
@@ -304,4 +304,4 @@ def test_a_stream_ends_when_rows_that_it_read_are_gone(tmp_path: Path) -> None:
     assert "its log does not reach back so far any more" in heard(root, first.state).ended
     shutil.rmtree(root)
     orders(root, (1, "a"))
-    assert heard(root, first.state).ended == "it was dropped and made anew"
+    assert heard(root, first.state).ended == "it was dropped and recreated"

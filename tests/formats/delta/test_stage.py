@@ -165,9 +165,9 @@ def test_a_table_with_what_nobody_here_knows_is_refused_before_anything_is_stage
     staged = bench.stage("t2")
     result = bench.write(staged, {"1": [2]})
     rewrite(root(bench), 0, lambda action: action.get("metaData", {}).get("configuration", {}).update({name: "true"}))
-    with pytest.raises(UnsupportedError, match=f"{REFUSED[name]}.*, so nobody here may replace its rows; take that off"):
+    with pytest.raises(UnsupportedError, match=f"{REFUSED[name]}.*, so its rows cannot be replaced here; take that off"):
         bench.stage("t3").begin()
-    with pytest.raises(UnsupportedError, match="nobody here may replace its rows"):
+    with pytest.raises(UnsupportedError, match="its rows cannot be replaced here"):
         bench.commit(staged, result)
     assert len(DeltaTable(root(bench)).history()) == 1
 

@@ -257,14 +257,14 @@ def _more(file: Path) -> None:
 
 def test_rows_that_others_added_are_no_reason_to_lose_any(hive: Bench, metastore: Metastore) -> None:
     _more(folder(partition(hive, metastore)) / "others.parquet")
-    with pytest.raises(StageRejectedError, match="holds 7 rows, and the metastore says 6: somebody else wrote there"):
+    with pytest.raises(StageRejectedError, match="holds 7 rows, and the metastore says 6: another program wrote there"):
         compact(hive)
     assert hive.rows()["1"] == [*ROWS["1"], 100]
 
 
 def test_who_is_about_to_write_there_is_not_disturbed(hive: Bench, metastore: Metastore) -> None:
     (folder(partition(hive, metastore)) / ".hive-staging").mkdir()
-    with pytest.raises(StageRejectedError, match=r"hive-staging lies among the files of a partition: somebody else writes there"):
+    with pytest.raises(StageRejectedError, match=r"hive-staging is among the files of a partition: another program writes there"):
         compact(hive)
 
 

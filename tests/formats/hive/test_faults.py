@@ -249,7 +249,7 @@ def test_a_metastore_that_stops_before_the_commit(
         staged = hive.stage("t2", *DAYS)
         result = hive.write(staged, NEW)
         try:
-            with pytest.raises(CommitUnknownError, match="Nobody knows whether the commit of"):
+            with pytest.raises(CommitUnknownError, match="The outcome of the commit of"):
                 hive.commit(staged, result, hive_metastore.stop)
             fault_report.injected("metastore stopped")
             assert Path(result.files[0].path.removeprefix("file://")).exists()

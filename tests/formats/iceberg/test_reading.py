@@ -100,7 +100,7 @@ def test_a_column_that_was_dropped_made_anew_and_forgotten_is_not_read(table: Ta
     with table.update_schema() as update:
         update.add_column("n", IntegerType())
     table.append(pa.Table.from_pylist([], table.schema().as_arrow()))
-    with pytest.raises(UnsupportedError, match="had column n dropped and made anew"):
+    with pytest.raises(UnsupportedError, match="had column n dropped and recreated"):
         content(forgotten(table), ObjectPath("sales", "t"))
 
 

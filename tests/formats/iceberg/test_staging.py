@@ -216,7 +216,7 @@ def test_a_table_that_was_dropped_meanwhile_does_not_come_back(lake: Bench, cata
         lake.commit(staged, result)
     assert not catalog.table_exists(NAME)
     lake.refresh({"2": [2]})
-    with pytest.raises(CommitRejectedError, match=r"sales\.revenue was dropped and made anew"):
+    with pytest.raises(CommitRejectedError, match=r"sales\.revenue was dropped and recreated"):
         lake.commit(staged, result)
     assert lake.rows() == {"2": [2]}
 
@@ -299,7 +299,7 @@ def test_files_that_do_not_fit_the_columns_are_refused(lake: Bench) -> None:
         lake.commit(staged, replace(result, columns=(COLUMNS[0], Column("n", "string"))))
 
 
-@pytest.mark.parametrize("change", ["renamed", "dropped and made anew"])
+@pytest.mark.parametrize("change", ["renamed", "dropped and recreated"])
 def test_tables_that_cannot_be_read_by_name_are_refused(lake: Bench, catalog: Catalog, change: str) -> None:
     lake.refresh({"0": [0]}, "0")
     with catalog.load_table(NAME).update_schema() as update:

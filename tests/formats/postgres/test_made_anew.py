@@ -61,8 +61,8 @@ def test_a_table_that_others_made_anew_is_not_replaced(bench: JdbcBench, stateme
     result = bench.write(staged, {"9": [90]})
     run(bench, statements)
     refused = (
-        f"{table_of(bench)} is not the table that version 1 left: somebody dropped that one, or renamed it, and made another. "
-        "Rename or drop this one in PostgreSQL, and the next refresh makes the table anew; or have refreshes replace its rows "
+        f"{table_of(bench)} is not the table that version 1 left: another user dropped or renamed it, and made another. "
+        "Rename or drop this one in PostgreSQL, and the next refresh creates the table again; or have refreshes replace its rows "
         f"from now on: dynamic-tables adopt {bench.path}."
     )
     with pytest.raises(StageRejectedError) as at_commit:
@@ -182,7 +182,7 @@ def test_what_was_made_anew_is_neither_renamed_nor_dropped(bench: JdbcBench, cat
         with pytest.raises(CatalogError) as refused:
             catalog.rename_table(bench.path, f"{schema}.other")
         assert str(refused.value) == (
-            f"{bench.path} is not renamed: somebody dropped the table and made another of that name. Rename or drop that one in "
+            f"{bench.path} is not renamed: another user dropped it and made another table of that name. Rename or drop that one in "
             f"PostgreSQL first, or adopt it: dynamic-tables adopt {bench.path}."
         )
         catalog.drop_table(bench.path)

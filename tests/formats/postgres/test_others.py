@@ -206,7 +206,7 @@ def test_a_server_that_is_gone_before_the_commit_has_not_committed(bench: JdbcBe
     assert bench.rows() == {"1": [1]}
 
 
-MADE_ANEW = "which dropped the table and made it anew"
+MADE_ANEW = "which dropped the table and recreated it"
 
 UNDONE: dict[str, tuple[str, str]] = {
     "emptied": ("TRUNCATE {table}", "which emptied the table"),

@@ -70,7 +70,7 @@ def test_a_query_without_rows_does_not_empty_what_others_made_of_the_name_meanwh
         store.tables.create_table(("sales", "numbers"), schema=rows.schema).append(rows)
         write_scattered(plan, ())
 
-    with pytest.raises(CommitRejectedError, match="was dropped and made anew"):
+    with pytest.raises(CommitRejectedError, match="was dropped and recreated"):
         create(workspace, "t2", Purpose.CREATE_OR_REPLACE, job)
     assert [row["x"] for row in sample(workspace, NUMBERS, 10)] == [42]
 

@@ -295,7 +295,7 @@ def test_a_table_that_is_dropped_while_it_is_replaced_is_not_made_again(
 ) -> None:
     create(workspace, wanted(table), writes(tables_url, 1))
     change = change.format(real=real)
-    with pytest.raises(CommitRejectedError, match="was dropped or made anew while it was to be replaced; try again"):
+    with pytest.raises(CommitRejectedError, match="was dropped or recreated before it was replaced; try again"):
         create(workspace, wanted(table, REPLACE), writes(tables_url, 2, meanwhile=lambda: execute(tables_url, change)))
     assert relations(tables_url, schema) == (['Big "numbers"'] if "CREATE" in change else [])
 

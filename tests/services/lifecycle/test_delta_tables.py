@@ -1,4 +1,4 @@
-"""Delta tables through the use cases: refreshed, renamed, dropped and made anew; the log lies where the entry says."""
+"""Delta tables through the use cases: refreshed, renamed, dropped and recreated; the log lies where the entry says."""
 
 from __future__ import annotations
 
