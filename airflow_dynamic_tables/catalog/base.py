@@ -369,6 +369,11 @@ class ReadableCatalog(ABC):
         return {}
 
 
+def ignoring(error: type[CatalogError], is_ignored: bool) -> AbstractContextManager[None]:
+    """Context that ignores an error as ``ignore_if_exists`` and ``ignore_if_not_exists`` say."""
+    return suppress(error) if is_ignored else nullcontext()
+
+
 class ReadableWritableCatalog(ReadableCatalog):
     """A catalog that can also be changed."""
 
@@ -419,11 +424,8 @@ class ReadableWritableCatalog(ReadableCatalog):
         :raises TableNotFoundError: when it is missing.
         :raises CatalogError: when the kinds differ.
         """
-        try:
+        with ignoring(TableNotFoundError, ignore_if_not_exists):
             self.change_table(path, lambda _: table)
-        except TableNotFoundError:
-            if not ignore_if_not_exists:
-                raise
 
     def check_path(self, path: ObjectPath) -> None:
         """Check that a new table may have that name; its database may be new, too. Connects to nothing.

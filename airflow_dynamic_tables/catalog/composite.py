@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog, ignoring
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDatabase,
@@ -15,14 +15,23 @@ from airflow_dynamic_tables.catalog.values import (
 )
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import PartitionSpec
+from airflow_dynamic_tables.exceptions import (
+    DatabaseAlreadyExistsError,
+    DatabaseNotFoundError,
+    FunctionAlreadyExistsError,
+    FunctionNotFoundError,
+    PartitionNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
 
 
 class _Databases(Protocol):
     def names(self) -> list[str]: ...
     def get(self, database: str) -> CatalogDatabase: ...
-    def create(self, database: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> None: ...
-    def alter(self, database: str, value: CatalogDatabase, *, ignore_if_not_exists: bool = False) -> None: ...
-    def drop(self, database: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> None: ...
+    def create(self, database: str, value: CatalogDatabase) -> None: ...
+    def alter(self, database: str, value: CatalogDatabase) -> None: ...
+    def drop(self, database: str, *, cascade: bool = False) -> None: ...
 
 
 class _Tables(Protocol):
@@ -31,10 +40,10 @@ class _Tables(Protocol):
     def dynamic(self, database: str) -> dict[str, CatalogDynamicTable]: ...
     def get(self, path: ObjectPath, version: str | None = None) -> AnyTable: ...
     def exists(self, path: ObjectPath) -> bool: ...
-    def create(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None: ...
+    def create(self, path: ObjectPath, table: AnyTable) -> None: ...
     def change(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable: ...
-    def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None: ...
-    def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None: ...
+    def rename(self, path: ObjectPath, new_name: str) -> None: ...
+    def drop(self, path: ObjectPath) -> None: ...
 
 
 class _TablesAndViews(_Tables, Protocol):
@@ -44,17 +53,17 @@ class _TablesAndViews(_Tables, Protocol):
 class _Partitions(Protocol):
     def find(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]: ...
     def create(self, path: ObjectPath, partitions: Sequence[CatalogPartition], *, ignore_if_exists: bool = False) -> None: ...
-    def alter(self, path: ObjectPath, partition: CatalogPartition, *, ignore_if_not_exists: bool = False) -> None: ...
-    def drop(self, path: ObjectPath, spec: PartitionSpec, *, ignore_if_not_exists: bool = False) -> None: ...
+    def alter(self, path: ObjectPath, partition: CatalogPartition) -> None: ...
+    def drop(self, path: ObjectPath, spec: PartitionSpec) -> None: ...
 
 
 class _Functions(Protocol):
     def names(self, database: str) -> list[str]: ...
     def get(self, path: ObjectPath) -> CatalogFunction: ...
-    def create(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_exists: bool = False) -> None: ...
-    def alter(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_not_exists: bool = False) -> None: ...
-    def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None: ...
-    def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None: ...
+    def create(self, path: ObjectPath, function: CatalogFunction) -> None: ...
+    def alter(self, path: ObjectPath, function: CatalogFunction) -> None: ...
+    def rename(self, path: ObjectPath, new_name: str) -> None: ...
+    def drop(self, path: ObjectPath) -> None: ...
 
 
 class CatalogOfTables(ReadableWritableCatalog):
@@ -70,13 +79,16 @@ class CatalogOfTables(ReadableWritableCatalog):
         return self._databases.get(database)
 
     def create_database(self, database: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> None:
-        self._databases.create(database, value, ignore_if_exists=ignore_if_exists)
+        with ignoring(DatabaseAlreadyExistsError, ignore_if_exists):
+            self._databases.create(database, value)
 
     def alter_database(self, database: str, value: CatalogDatabase, *, ignore_if_not_exists: bool = False) -> None:
-        self._databases.alter(database, value, ignore_if_not_exists=ignore_if_not_exists)
+        with ignoring(DatabaseNotFoundError, ignore_if_not_exists):
+            self._databases.alter(database, value)
 
     def drop_database(self, database: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:
-        self._databases.drop(database, ignore_if_not_exists=ignore_if_not_exists, cascade=cascade)
+        with ignoring(DatabaseNotFoundError, ignore_if_not_exists):
+            self._databases.drop(database, cascade=cascade)
 
     def list_tables(self, database: str) -> list[str]:
         return self._tables.names(database)
@@ -94,16 +106,19 @@ class CatalogOfTables(ReadableWritableCatalog):
         return self._tables.exists(path)
 
     def create_table(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
-        self._tables.create(path, table, ignore_if_exists=ignore_if_exists)
+        with ignoring(TableAlreadyExistsError, ignore_if_exists):
+            self._tables.create(path, table)
 
     def change_table(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
         return self._tables.change(path, change)
 
     def rename_table(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
-        self._tables.rename(path, new_name, ignore_if_not_exists=ignore_if_not_exists)
+        with ignoring(TableNotFoundError, ignore_if_not_exists):
+            self._tables.rename(path, new_name)
 
     def drop_table(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
-        self._tables.drop(path, ignore_if_not_exists=ignore_if_not_exists)
+        with ignoring(TableNotFoundError, ignore_if_not_exists):
+            self._tables.drop(path)
 
 
 class CatalogOfParts(CatalogOfTables):
@@ -125,10 +140,12 @@ class CatalogOfParts(CatalogOfTables):
         self._partitions.create(path, partitions, ignore_if_exists=ignore_if_exists)
 
     def alter_partition(self, path: ObjectPath, partition: CatalogPartition, *, ignore_if_not_exists: bool = False) -> None:
-        self._partitions.alter(path, partition, ignore_if_not_exists=ignore_if_not_exists)
+        with ignoring(PartitionNotFoundError, ignore_if_not_exists):
+            self._partitions.alter(path, partition)
 
     def drop_partition(self, path: ObjectPath, spec: PartitionSpec, *, ignore_if_not_exists: bool = False) -> None:
-        self._partitions.drop(path, spec, ignore_if_not_exists=ignore_if_not_exists)
+        with ignoring(PartitionNotFoundError, ignore_if_not_exists):
+            self._partitions.drop(path, spec)
 
     def list_functions(self, database: str) -> list[str]:
         return self._functions.names(database)
@@ -137,13 +154,17 @@ class CatalogOfParts(CatalogOfTables):
         return self._functions.get(path)
 
     def create_function(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_exists: bool = False) -> None:
-        self._functions.create(path, function, ignore_if_exists=ignore_if_exists)
+        with ignoring(FunctionAlreadyExistsError, ignore_if_exists):
+            self._functions.create(path, function)
 
     def alter_function(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_not_exists: bool = False) -> None:
-        self._functions.alter(path, function, ignore_if_not_exists=ignore_if_not_exists)
+        with ignoring(FunctionNotFoundError, ignore_if_not_exists):
+            self._functions.alter(path, function)
 
     def rename_function(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
-        self._functions.rename(path, new_name, ignore_if_not_exists=ignore_if_not_exists)
+        with ignoring(FunctionNotFoundError, ignore_if_not_exists):
+            self._functions.rename(path, new_name)
 
     def drop_function(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
-        self._functions.drop(path, ignore_if_not_exists=ignore_if_not_exists)
+        with ignoring(FunctionNotFoundError, ignore_if_not_exists):
+            self._functions.drop(path)

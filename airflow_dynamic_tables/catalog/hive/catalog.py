@@ -57,29 +57,24 @@ class HiveFunctions:
             return False
         return True
 
-    def create(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_exists: bool = False) -> None:
+    def create(self, path: ObjectPath, function: CatalogFunction) -> None:
         """Create a function."""
         self.databases.load(path.database)
         self.session.check_name("function", path.name.lower(), MAX_NAME)
         try:
             self.session.call("create_function", _to_hive(path, function))
         except AlreadyExistsError as error:
-            if not ignore_if_exists:
-                raise function_taken(self.session.catalog, path) from error
+            raise function_taken(self.session.catalog, path) from error
 
-    def alter(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_not_exists: bool = False) -> None:
+    def alter(self, path: ObjectPath, function: CatalogFunction) -> None:
         """Replace a function. Not atomic: the function is missing for a moment."""
-        if ignore_if_not_exists and not self.exists(path):
-            return
         self._load(path)
         # The metastore's own alter_function does not change the jars.
         self.session.call("drop_function", path.database, path.name.lower())
         self.session.call("create_function", _to_hive(path, function))
 
-    def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+    def rename(self, path: ObjectPath, new_name: str) -> None:
         """Rename a function."""
-        if ignore_if_not_exists and not self.exists(path):
-            return
         function = self._load(path)
         renamed = ObjectPath(path.database, new_name)
         self.session.check_name("function", new_name.lower(), MAX_NAME)
@@ -88,12 +83,10 @@ class HiveFunctions:
         function.functionName = new_name.lower()
         self.session.call("alter_function", path.database, path.name.lower(), function)
 
-    def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
+    def drop(self, path: ObjectPath) -> None:
         """Drop a function."""
-        if self.exists(path):
-            self.session.call("drop_function", path.database, path.name.lower())
-        elif not ignore_if_not_exists:
-            raise no_function(self.session.catalog, path)
+        self._load(path)
+        self.session.call("drop_function", path.database, path.name.lower())
 
     def _load(self, path: ObjectPath) -> Function:
         if not is_legal(path.database, path.name.lower()):

@@ -94,24 +94,19 @@ class HivePartitions:
         except AlreadyExistsError as error:
             raise partition_taken(self.session.catalog, path, self._first_taken(path, table, created)) from error
 
-    def alter(self, path: ObjectPath, partition: CatalogPartition, *, ignore_if_not_exists: bool = False) -> None:
+    def alter(self, path: ObjectPath, partition: CatalogPartition) -> None:
         """Replace the value of a partition."""
-        try:
-            _, stored, _ = self._load_one(path, partition.spec)
-            _update(stored, partition)
-            self.session.call("alter_partition_with_environment_context", path.database, path.name, stored, KEEP_STATISTICS)
-        except PartitionNotFoundError:
-            if not ignore_if_not_exists:
-                raise
+        _, stored, _ = self._load_one(path, partition.spec)
+        _update(stored, partition)
+        self.session.call("alter_partition_with_environment_context", path.database, path.name, stored, KEEP_STATISTICS)
 
-    def drop(self, path: ObjectPath, spec: PartitionSpec, *, ignore_if_not_exists: bool = False) -> None:
+    def drop(self, path: ObjectPath, spec: PartitionSpec) -> None:
         """Drop a partition; the data files are kept."""
         try:
             _, stored, _ = self._load_one(path, spec)
             self.session.call("drop_partition", path.database, path.name, stored.values, False)
         except NotFoundError as error:
-            if not ignore_if_not_exists:
-                raise no_partition(self.session.catalog, path, spec) from error
+            raise no_partition(self.session.catalog, path, spec) from error
 
     def load(self, table: Table, spec: PartitionSpec | None = None) -> list[Partition]:
         """Return the partitions of a table that match ``spec``, as stored in the metastore."""

@@ -30,7 +30,6 @@ from airflow_dynamic_tables.clients.metastore.tables import PREFIX
 from airflow_dynamic_tables.exceptions import (
     AlreadyExistsError,
     CatalogError,
-    DatabaseNotFoundError,
     NotEmptyError,
     NotFoundError,
     UnsupportedError,
@@ -123,7 +122,7 @@ class HiveDatabases:
         comment = parameters.pop(_COMMENT, None)
         return CatalogDatabase(stored.description or None if comment is None else json.loads(comment), parameters)
 
-    def create(self, database: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> None:
+    def create(self, database: str, value: CatalogDatabase) -> None:
         """Create a database."""
         self.session.check_name("database", database, MAX_DATABASE_NAME)
         place = None if self.warehouse is None or database == "default" else f"{self.warehouse}/{database}.db"
@@ -131,32 +130,23 @@ class HiveDatabases:
         try:
             self.session.call("create_database", created)
         except AlreadyExistsError as error:
-            if not ignore_if_exists:
-                raise database_taken(self.session.catalog, database) from error
+            raise database_taken(self.session.catalog, database) from error
 
-    def alter(self, database: str, value: CatalogDatabase, *, ignore_if_not_exists: bool = False) -> None:
+    def alter(self, database: str, value: CatalogDatabase) -> None:
         """Replace comment and properties."""
-        try:
-            stored = self.load(database)
-        except DatabaseNotFoundError:
-            if ignore_if_not_exists:
-                return
-            raise
+        stored = self.load(database)
         # Hive 2 and 3 never change the description of a database.
         comment = {} if (stored.description or None) == value.comment else {_COMMENT: json.dumps(value.comment)}
         stored.parameters = {**value.properties, **comment}
         self.session.call("alter_database", database, stored)
 
-    def drop(self, database: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:
+    def drop(self, database: str, *, cascade: bool = False) -> None:
         """Drop a database."""
+        self.load(database)  # a missing database would be reported as a NullPointerException
         try:
-            self.load(database)  # a missing database would be reported as a NullPointerException
             self.session.call("drop_database", database, False, cascade)
         except NotEmptyError as error:
             raise not_empty(self.session.catalog, database) from error
-        except DatabaseNotFoundError:
-            if not ignore_if_not_exists:
-                raise
 
     def load(self, database: str) -> Database:
         """Return a database as stored in the metastore.

@@ -21,11 +21,9 @@ from airflow_dynamic_tables.catalog.values import (
     TableStatistics,
 )
 from airflow_dynamic_tables.clients.metastore.tables import KIND, REVISION, format_of, location_of
+from airflow_dynamic_tables.clients.retrying import after_conflicts
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import AlreadyExistsError, ConflictError, NotFoundError, TableNotFoundError
-
-_ATTEMPTS = 20
-"""Attempts to read, change and write a table before the call fails because of concurrent writers."""
 
 _TOGETHER = 300
 """Tables per call: a table with its parameters takes some ten kilobytes."""
@@ -110,7 +108,7 @@ class HiveTables:
             return False
         return True
 
-    def create(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
+    def create(self, path: ObjectPath, table: AnyTable) -> None:
         """Create a table, dynamic table or view.
 
         The folder of a dynamic table has a unique name: a renamed table keeps its folder, which must not be shared by the next
@@ -127,8 +125,7 @@ class HiveTables:
         try:
             self.session.call("create_table", created)
         except AlreadyExistsError as error:
-            if not ignore_if_exists:
-                raise table_taken(self.session.catalog, path) from error
+            raise table_taken(self.session.catalog, path) from error
 
     def change(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
         """Replace the metadata.
@@ -155,10 +152,8 @@ class HiveTables:
         self._change_stored(path, lambda stored: adopted(self.session.catalog, path, stored, table))
         return True
 
-    def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+    def rename(self, path: ObjectPath, new_name: str) -> None:
         """Rename a table."""
-        if ignore_if_not_exists and not self.exists(path):
-            return
         stored = self.load(path)
         renamed = ObjectPath(path.database, new_name)
         self.session.check_name("table", new_name, MAX_NAME)
@@ -170,15 +165,14 @@ class HiveTables:
         except AlreadyExistsError as error:
             raise table_taken(self.session.catalog, renamed) from error
 
-    def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
+    def drop(self, path: ObjectPath) -> None:
         """Drop a table, dynamic table or view; the data files are kept."""
+        if not is_legal(path.database, path.name):
+            raise no_table(self.session.catalog, path)
         try:
-            if not is_legal(path.database, path.name):
-                raise no_table(self.session.catalog, path)
             self.session.call("drop_table", path.database, path.name, False)
         except NotFoundError as error:
-            if not ignore_if_not_exists:
-                raise no_table(self.session.catalog, path) from error
+            raise no_table(self.session.catalog, path) from error
 
     def load(self, path: ObjectPath) -> Table:
         """Return a table as stored in the metastore.
@@ -197,21 +191,19 @@ class HiveTables:
 
         :raises ConflictError: when every attempt conflicts.
         """
-        for attempt in range(_ATTEMPTS):
+
+        def attempt() -> None:
             stored = self.load(path)
             revision = (stored.parameters or {}).get(REVISION)
             change(stored)
-            try:
-                if revision is not None:
-                    stored.parameters[REVISION] = uuid4().hex
-                    with self.session.errors():
-                        self.session.metastore.alter_table(stored, REVISION, revision)
-                else:  # not written by this package before
-                    self.session.call("alter_table_with_environment_context", path.database, path.name, stored, KEEP_STATISTICS)
-                return
-            except ConflictError:
-                if attempt + 1 == _ATTEMPTS:
-                    raise
+            if revision is not None:
+                stored.parameters[REVISION] = uuid4().hex
+                with self.session.errors():
+                    self.session.metastore.alter_table(stored, REVISION, revision)
+            else:  # not written by this package before
+                self.session.call("alter_table_with_environment_context", path.database, path.name, stored, KEEP_STATISTICS)
+
+        after_conflicts(ConflictError)(attempt)
 
     def _names(self, database: str, method: str, *arguments: object) -> list[str]:
         if not is_legal(database):

@@ -50,7 +50,7 @@ class IcebergCatalog(CatalogOfTables):
 
     def open(self) -> None:
         """Connect, and create the default database if it is missing."""
-        self._databases.create(self.default_database, CatalogDatabase(), ignore_if_exists=True)
+        self.create_database(self.default_database, CatalogDatabase(), ignore_if_exists=True)
 
     def close(self) -> None:
         """Close connections."""

@@ -119,7 +119,7 @@ class IcebergDatabases:
             return False
         return True
 
-    def create(self, database: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> None:
+    def create(self, database: str, value: CatalogDatabase) -> None:
         """Create a namespace."""
         self.session.check_name("database", database)
         comment = {self._comment: value.comment} if value.comment is not None else {}
@@ -129,17 +129,11 @@ class IcebergDatabases:
                     raise NamespaceAlreadyExistsError(database)
                 tables.create_namespace((database,), {**value.properties, **comment})
         except NamespaceAlreadyExistsError as error:
-            if not ignore_if_exists:
-                raise database_taken(self.session.catalog, database) from error
+            raise database_taken(self.session.catalog, database) from error
 
-    def alter(self, database: str, value: CatalogDatabase, *, ignore_if_not_exists: bool = False) -> None:
+    def alter(self, database: str, value: CatalogDatabase) -> None:
         """Replace comment and properties."""
-        try:
-            before = self._properties(database)
-        except DatabaseNotFoundError:
-            if ignore_if_not_exists:
-                return
-            raise
+        before = self._properties(database)
         after = dict(value.properties)
         if value.comment is not None:
             after[_OWN_COMMENT if self._keeps_comment else self._comment] = value.comment
@@ -149,7 +143,7 @@ class IcebergDatabases:
         with self.session.asking(database) as tables:
             tables.update_namespace_properties((database,), before.keys() - after.keys() - stay, after)
 
-    def drop(self, database: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:
+    def drop(self, database: str, *, cascade: bool = False) -> None:
         """Drop a namespace and, with ``cascade``, its tables; their files are kept."""
         try:
             with self.session.asking(database) as tables:
@@ -162,9 +156,6 @@ class IcebergDatabases:
                 tables.drop_namespace((database,))
         except NamespaceNotEmptyError as error:
             raise not_empty(self.session.catalog, database) from error
-        except DatabaseNotFoundError:
-            if not ignore_if_not_exists:
-                raise
 
     def _drop_table(self, name: tuple[str, ...]) -> None:
         try:

@@ -17,7 +17,6 @@ from pyiceberg.exceptions import (
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from airflow_dynamic_tables.catalog.base import no_table, no_version, other_kind, table_taken
 from airflow_dynamic_tables.catalog.iceberg.encoding import (
@@ -34,6 +33,7 @@ from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable,
 from airflow_dynamic_tables.clients.iceberg import revisions
 from airflow_dynamic_tables.clients.iceberg.catalog import NEW_TABLE, damage_named, new_location
 from airflow_dynamic_tables.clients.iceberg.schemas import key_fields, schema_of
+from airflow_dynamic_tables.clients.retrying import CONFLICTS, after_conflicts
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import (
@@ -43,10 +43,6 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
-
-_ATTEMPTS = 20
-"""Attempts to read, change and write a table before the call fails because of concurrent writers."""
-
 
 _T = TypeVar("_T")
 
@@ -96,7 +92,7 @@ class IcebergTables:
             return False
         return True
 
-    def create(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
+    def create(self, path: ObjectPath, table: AnyTable) -> None:
         """Create an Iceberg table; that of a dynamic table has no columns and no version before the first commit."""
         value = check_kind(self.session.catalog, path, table)
         self.session.check_name("table", path.name)
@@ -120,8 +116,7 @@ class IcebergTables:
                 )
                 self._settle(path, made, is_table=is_table)
         except (TableAlreadyExistsError, AlreadyExistsError) as error:
-            if not ignore_if_exists:
-                raise table_taken(self.session.catalog, path) from error
+            raise table_taken(self.session.catalog, path) from error
 
     def _settle(self, path: ObjectPath, made: Table, *, is_table: bool) -> None:
         """Ensure that a new table can be changed later.
@@ -169,10 +164,8 @@ class IcebergTables:
         adopted(self.session.catalog, path, physical, table)  # fails before the tag is created
         return self._swapped(path, attempt)
 
-    def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+    def rename(self, path: ObjectPath, new_name: str) -> None:
         """Rename a table; the files are not moved."""
-        if ignore_if_not_exists and not self.exists(path):
-            return
         self.load(path)
         renamed = ObjectPath(path.database, new_name)
         self.session.check_name("table", new_name)
@@ -188,7 +181,7 @@ class IcebergTables:
         except NoSuchTableError as error:
             raise no_table(self.session.catalog, path) from error
 
-    def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
+    def drop(self, path: ObjectPath) -> None:
         """Drop a table, even if its metadata is missing; the files are kept."""
         try:
             with self.session.asking(path.database) as tables:
@@ -196,8 +189,7 @@ class IcebergTables:
                     raise NoSuchTableError(path)
                 tables.drop_table((path.database, path.name))
         except (DatabaseNotFoundError, NoSuchTableError) as error:
-            if not ignore_if_not_exists:
-                raise no_table(self.session.catalog, path) from error
+            raise no_table(self.session.catalog, path) from error
 
     def load(self, path: ObjectPath) -> Table:
         """Return a table as stored in the Iceberg catalog.
@@ -233,16 +225,10 @@ class IcebergTables:
                     physical = self.load(path)
                 return attempt(physical)
 
-        retrying = Retrying(
-            retry=retry_if_exception_type(CommitFailedException),
-            stop=stop_after_attempt(_ATTEMPTS),
-            wait=wait_random_exponential(multiplier=0.05, max=2),
-            reraise=True,
-        )
         try:
-            return retrying(once)
+            return after_conflicts(CommitFailedException)(once)
         except CommitFailedException as error:
-            raise ConflictError(f"{path} was changed by others {_ATTEMPTS} times meanwhile; try again.") from error
+            raise ConflictError(f"{path} was changed by others {CONFLICTS} times meanwhile; try again.") from error
 
 
 def _spec(schema: Schema, keys: tuple[str, ...]) -> PartitionSpec:

@@ -290,8 +290,8 @@ class JdbcTables:
     def _check_made_here(self, opened: OpenDatabase, path: ObjectPath, name: TableName) -> None:
         if latest_snapshot(opened, name) is not None and not is_made_here(opened, name):
             raise CatalogError(
-                f"{path} is not renamed: another user dropped it and made another table of that name. Rename or drop that one in "
-                f"PostgreSQL first, or adopt it: dynamic-tables adopt {path}."
+                f"{path} is not renamed: another user dropped it and made another table of that name. Rename or drop that one "
+                f"in PostgreSQL first, or adopt it: dynamic-tables adopt {path}."
             )
 
     def _is_there(self, opened: OpenDatabase, path: ObjectPath, name: TableName, *, ignore: bool) -> bool:

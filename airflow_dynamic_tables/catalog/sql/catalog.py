@@ -21,6 +21,7 @@ from airflow_dynamic_tables.catalog.base import (
     absolute_uri,
     database_taken,
     function_taken,
+    ignoring,
     no_database,
     no_function,
     not_empty,
@@ -35,6 +36,7 @@ from airflow_dynamic_tables.clients.database.tables import databases
 from airflow_dynamic_tables.clients.stores import EntryStore, FolderStore, IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
 from airflow_dynamic_tables.core.partitions import PartitionSpec
+from airflow_dynamic_tables.exceptions import DatabaseNotFoundError
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +55,23 @@ class SqlDatabases:
         with self.store.transaction() as rows:
             return rows.get_database(database)
 
-    def create(self, database: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> None:
+    def create(self, database: str, value: CatalogDatabase) -> None:
         """Insert a row."""
         with self.store.transaction() as rows:
-            is_new = rows.insert(databases, {"name": database, "value": asdict(value)})
-            if not is_new and not ignore_if_exists:
+            if not rows.insert(databases, {"name": database, "value": asdict(value)}):
                 raise database_taken(rows.catalog, database)
 
-    def alter(self, database: str, value: CatalogDatabase, *, ignore_if_not_exists: bool = False) -> None:
+    def alter(self, database: str, value: CatalogDatabase) -> None:
         """Replace the value."""
         with self.store.transaction() as rows:
             change = update(databases).where(*rows.of_database(database)).values(value=asdict(value))
-            if rows.connection.execute(change).rowcount == 0 and not ignore_if_not_exists:
+            if rows.connection.execute(change).rowcount == 0:
                 raise no_database(rows.catalog, database)
 
-    def rename(self, database: str, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+    def rename(self, database: str, new_name: str) -> None:
         """Rename a database in all rows; the files of its tables are not moved."""
         with self.store.transaction() as rows:
             if not rows.lock_database(database):
-                if ignore_if_not_exists:
-                    return
                 raise no_database(rows.catalog, database)
             value = asdict(rows.get_database(database))
             if not rows.insert(databases, {"name": new_name, "value": value}):
@@ -83,12 +82,10 @@ class SqlDatabases:
                 rows.connection.execute(move)
             rows.connection.execute(delete(databases).where(*rows.of_database(database)))
 
-    def drop(self, database: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:
+    def drop(self, database: str, *, cascade: bool = False) -> None:
         """Delete a database and, with ``cascade``, everything in it."""
         with self.store.transaction() as rows:
             if not rows.lock_database(database):
-                if ignore_if_not_exists:
-                    return
                 raise no_database(rows.catalog, database)
             dropped = sum([rows.delete(register, database) for register in (*TABLES, FUNCTIONS)])
             if dropped and not cascade:
@@ -119,41 +116,38 @@ class SqlFunctions:
                 raise no_function(rows.catalog, path)
             return CatalogFunction(**value)
 
-    def create(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_exists: bool = False) -> None:
+    def create(self, path: ObjectPath, function: CatalogFunction) -> None:
         """Insert a row."""
         with self.store.transaction() as rows:
             if not rows.lock_database(path.database):
                 raise no_database(rows.catalog, path.database)
             row = {"database": path.database, "name": _folded(path).name, "value": asdict(function)}
-            if not rows.insert(FUNCTIONS.table, row) and not ignore_if_exists:
+            if not rows.insert(FUNCTIONS.table, row):
                 raise function_taken(rows.catalog, path)
 
-    def alter(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_not_exists: bool = False) -> None:
+    def alter(self, path: ObjectPath, function: CatalogFunction) -> None:
         """Replace the value."""
         with self.store.transaction() as rows:
             change = update(FUNCTIONS.table).where(*rows.at(FUNCTIONS, _folded(path))).values(value=asdict(function))
-            if rows.connection.execute(change).rowcount == 0 and not ignore_if_not_exists:
+            if rows.connection.execute(change).rowcount == 0:
                 raise no_function(rows.catalog, path)
 
-    def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+    def rename(self, path: ObjectPath, new_name: str) -> None:
         """Rename a function."""
         renamed = _folded(ObjectPath(path.database, new_name))
         with self.store.transaction() as rows:
             rows.lock_database(path.database)
             if not rows.exists(FUNCTIONS, _folded(path)):
-                if ignore_if_not_exists:
-                    return
                 raise no_function(rows.catalog, path)
             if rows.exists(FUNCTIONS, renamed):
                 raise function_taken(rows.catalog, renamed)
             change = update(FUNCTIONS.table).where(*rows.at(FUNCTIONS, _folded(path))).values(name=renamed.name)
             rows.connection.execute(change)
 
-    def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
+    def drop(self, path: ObjectPath) -> None:
         """Delete the row."""
         with self.store.transaction() as rows:
-            dropped = rows.delete(FUNCTIONS, path.database, _folded(path).name)
-            if not dropped and not ignore_if_not_exists:
+            if not rows.delete(FUNCTIONS, path.database, _folded(path).name):
                 raise no_function(rows.catalog, path)
 
 
@@ -206,7 +200,7 @@ class SqlCatalog(CatalogOfParts):
 
     def open(self) -> None:
         """Connect, and create the default database and PyIceberg's own tables if they are missing."""
-        self._databases.create(self.default_database, CatalogDatabase(), ignore_if_exists=True)
+        self.create_database(self.default_database, CatalogDatabase(), ignore_if_exists=True)
         self._physical.open()
 
     def close(self) -> None:
@@ -232,7 +226,8 @@ class SqlCatalog(CatalogOfParts):
 
     def rename_database(self, database: str, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.rename_database`; the files of its tables are not moved."""
-        self._databases.rename(database, new_name, ignore_if_not_exists=ignore_if_not_exists)
+        with ignoring(DatabaseNotFoundError, ignore_if_not_exists):
+            self._databases.rename(database, new_name)
 
 
 class MemoryCatalog(SqlCatalog):

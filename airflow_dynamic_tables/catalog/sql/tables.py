@@ -202,7 +202,7 @@ class SqlTables:
             entry = _entry(rows, path)
         return entry.location if is_own(entry) and entry.format == table_format else None
 
-    def create(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
+    def create(self, path: ObjectPath, table: AnyTable) -> None:
         """Insert a row."""
         row = {"database": path.database, "name": path.name, **encode(self._placed(path, table))}
         with self.store.transaction() as rows:
@@ -210,8 +210,7 @@ class SqlTables:
                 raise no_database(rows.catalog, path.database)
             if not rows.exists(PHYSICAL, path) and rows.insert(ENTRIES.table, row):
                 return
-        if not ignore_if_exists:
-            raise table_taken(self.store.catalog, path)
+        raise table_taken(self.store.catalog, path)
 
     def change(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
         """Lock and replace the row.
@@ -244,14 +243,12 @@ class SqlTables:
             return replace(table, location=self.physical.new_location(path))
         return replace(table, location=None) if former is not None and is_placed_by_entry(former) else table
 
-    def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+    def rename(self, path: ObjectPath, new_name: str) -> None:
         """Rename the row, the Iceberg table and their dependent rows."""
         renamed = ObjectPath(path.database, new_name)
         with self.store.transaction() as rows:
             rows.lock_database(path.database)
             if not _is_taken(rows, path):
-                if ignore_if_not_exists:
-                    return
                 raise no_table(rows.catalog, path)
             if _is_taken(rows, renamed):
                 raise table_taken(rows.catalog, renamed)
@@ -259,12 +256,12 @@ class SqlTables:
                 change = update(register.table).where(*rows.at(register, path)).values({register.name: new_name})
                 rows.connection.execute(change)
 
-    def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
+    def drop(self, path: ObjectPath) -> None:
         """Delete the row, the Iceberg table and their dependent rows; the data files are kept."""
         with self.store.transaction() as rows:
             dropped = sum([rows.delete(register, path.database, path.name) for register in TABLES])
             rows.delete(PARTITIONS, path.database, path.name)
-        if not dropped and not ignore_if_not_exists:
+        if not dropped:
             raise no_table(self.store.catalog, path)
 
 
@@ -330,23 +327,19 @@ class SqlPartitions:
             if taken and not ignore_if_exists:
                 raise partition_taken(rows.catalog, path, taken[0].spec)  # rolls back
 
-    def alter(self, path: ObjectPath, partition: CatalogPartition, *, ignore_if_not_exists: bool = False) -> None:
+    def alter(self, path: ObjectPath, partition: CatalogPartition) -> None:
         """Replace the row."""
-        with self._changed(path, partition.spec, ignore_if_not_exists) as (details, current):
-            if current is not None:
-                details.replace_partition(replace(partition, spec=current.spec))
+        with self._changed(path, partition.spec) as (details, current):
+            details.replace_partition(replace(partition, spec=current.spec))
 
-    def drop(self, path: ObjectPath, spec: PartitionSpec, *, ignore_if_not_exists: bool = False) -> None:
+    def drop(self, path: ObjectPath, spec: PartitionSpec) -> None:
         """Delete the row."""
-        with self._changed(path, spec, ignore_if_not_exists) as (details, current):
-            if current is not None:
-                details.remove_partition(current.spec)
+        with self._changed(path, spec) as (details, current):
+            details.remove_partition(current.spec)
 
     @contextmanager
-    def _changed(
-        self, path: ObjectPath, spec: PartitionSpec, ignore_if_not_exists: bool
-    ) -> Iterator[tuple[Details, CatalogPartition | None]]:
-        """Transaction that yields the current partition; ``None`` when it is missing and that is ignored."""
+    def _changed(self, path: ObjectPath, spec: PartitionSpec) -> Iterator[tuple[Details, CatalogPartition]]:
+        """Transaction that yields the current partition."""
         with self.tables.store.transaction() as rows:
             details = Details(rows, path)
             try:
@@ -354,6 +347,6 @@ class SqlPartitions:
                 current = details.partition(full_spec(rows.catalog, path, table, spec))
             except (TableNotFoundError, InvalidPartitionError):
                 current = None
-            if current is None and not ignore_if_not_exists:
+            if current is None:
                 raise no_partition(rows.catalog, path, spec)
             yield details, current

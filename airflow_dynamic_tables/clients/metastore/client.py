@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from typing import Any
 from urllib.parse import urlsplit
 
+from airflow_dynamic_tables.clients.retrying import after_refusals
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, ConflictError, MissingExtraError
 
 try:
@@ -84,14 +84,11 @@ class Metastore:
 
         :raises CatalogUnavailableError: when there is no connection, or all attempts failed.
         """
-        for attempt in range(_TRIES):
-            if attempt:
-                time.sleep(_FIRST_PAUSE * 2 ** (attempt - 1))
-            try:
-                return self.call(method, *arguments)
-            except MetaException as error:
-                refused = str(error.message)
-        raise CatalogUnavailableError(f"The Hive metastore at {self.uri} does not answer {method}: {refused}; try again.")
+        try:
+            return after_refusals(MetaException, _TRIES, _FIRST_PAUSE)(self.call, method, *arguments)
+        except MetaException as error:
+            message = f"The Hive metastore at {self.uri} does not answer {method}: {error.message}; try again."
+            raise CatalogUnavailableError(message) from error
 
     def alter_table(self, table: Table, key: str, expected: str | None) -> None:
         """Replace a table's definition if its parameter ``key`` still has the ``expected`` value.

@@ -182,8 +182,8 @@ def test_what_was_made_anew_is_neither_renamed_nor_dropped(bench: JdbcBench, cat
         with pytest.raises(CatalogError) as refused:
             catalog.rename_table(bench.path, f"{schema}.other")
         assert str(refused.value) == (
-            f"{bench.path} is not renamed: another user dropped it and made another table of that name. Rename or drop that one in "
-            f"PostgreSQL first, or adopt it: dynamic-tables adopt {bench.path}."
+            f"{bench.path} is not renamed: another user dropped it and made another table of that name. Rename or drop that one "
+            f"in PostgreSQL first, or adopt it: dynamic-tables adopt {bench.path}."
         )
         catalog.drop_table(bench.path)
         run(bench, "INSERT INTO revenue VALUES ('10', 10)")
