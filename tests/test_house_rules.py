@@ -235,9 +235,8 @@ def test_nothing_of_this_machine_is_tracked() -> None:
 
 
 SHARED_NAMES = {
-    *("Access", "Answer", "Batch", "Change", "Changes", "Declaration", "Defaults", "Difference", "Entry", "Gateway", "Group"),
-    *("Held", "KeyField", "Kind", "Listing", "Outcome", "PartitionCommits", "Problem", "Progress", "Refresh", "Server"),
-    *("ServerTable", "Session", "Settings", "SqlPartitions", "Store", "TimeTable"),
+    *("Access", "Answer", "Batch", "Declaration", "Difference", "Gateway", "Group", "Outcome", "Problem", "Progress", "Refresh"),
+    *("Settings", "TimeTable"),
 }
 """Public classes of which another one has the name; the list may only become shorter."""
 

@@ -147,7 +147,7 @@ DEFAULT_DATABASE = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Defaults:
+class CatalogDefaults:
     """Defaults of a ``sql`` catalog without its own ``url`` or ``warehouse``; its warehouse is a subfolder of this one.
 
     ``connections`` looks up the Airflow connections that catalogs name by ``conn-id``. ``private_files`` makes new files of
@@ -209,7 +209,7 @@ class ReadableCatalog(ABC):
 
     @classmethod
     @abstractmethod
-    def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:
+    def from_entry(cls, entry: CatalogEntry, defaults: CatalogDefaults) -> Self:
         """Create a catalog from its entry, with secrets in its parameters; connects to nothing.
 
         :raises ConfigurationError: when a parameter is missing or wrong.

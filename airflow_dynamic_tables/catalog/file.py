@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, Defaults
+from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogDefaults, CatalogEntry
 from airflow_dynamic_tables.catalog.manager import CatalogManager
 from airflow_dynamic_tables.catalog.registry import CALLED_OTHERWISE, CATALOG_TYPES, formats_in, make_catalog
 from airflow_dynamic_tables.core.formats import CatalogFormats
@@ -29,12 +29,12 @@ _ALIASES = {"default-db": "default-database"}
 """Keys of FLIP-30's example that have another name here."""
 
 
-def embedded_catalogs(defaults: Defaults) -> CatalogManager:
+def embedded_catalogs(defaults: CatalogDefaults) -> CatalogManager:
     """Return the catalogs used without a file: every name is a ``sql`` catalog in the same database."""
     return CatalogManager(missing=lambda name: make_catalog(CatalogEntry(name), defaults))
 
 
-def load_catalogs(path: Path, defaults: Defaults) -> CatalogManager:
+def load_catalogs(path: Path, defaults: CatalogDefaults) -> CatalogManager:
     """Return the catalogs of a ``catalogs.yaml``; each is created, and its secrets looked up, on first use.
 
     A catalog has ``name``, ``type``, ``is-default``, ``default-database``, ``conn-id`` (an Airflow connection) and

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 
-from airflow_dynamic_tables.catalog.base import CatalogEntry, Defaults, ReadableCatalog
+from airflow_dynamic_tables.catalog.base import CatalogDefaults, CatalogEntry, ReadableCatalog
 from airflow_dynamic_tables.clients.connections import Connection
 from airflow_dynamic_tables.core.formats import CatalogFormats
 from airflow_dynamic_tables.core.identifiers import check_name
@@ -114,7 +114,7 @@ def formats_in(kind: str) -> CatalogFormats | None:
     return CatalogFormats(kind, traits.formats, traits.stepwise) if traits.formats else None
 
 
-def make_catalog(entry: CatalogEntry, defaults: Defaults) -> ReadableCatalog:
+def make_catalog(entry: CatalogEntry, defaults: CatalogDefaults) -> ReadableCatalog:
     """Create a catalog with its secrets; connects to nothing.
 
     :raises ConfigurationError: when a connection or a variable is missing, or a parameter is wrong.
@@ -132,7 +132,7 @@ def make_catalog(entry: CatalogEntry, defaults: Defaults) -> ReadableCatalog:
         raise ConfigurationError(f"{place}catalog {entry.name}: {error}") from error
 
 
-def _of_connection(entry: CatalogEntry, kind: CatalogType, defaults: Defaults) -> dict[str, str]:
+def _of_connection(entry: CatalogEntry, kind: CatalogType, defaults: CatalogDefaults) -> dict[str, str]:
     """Return the parameters from the catalog's Airflow connection."""
     if entry.conn_id is None:
         return {}

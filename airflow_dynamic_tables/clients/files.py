@@ -350,7 +350,7 @@ def _tag(info: Mapping[str, object]) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """A file, folder or link: its path within the file system, the time of its last change if known, and its size in bytes."""
 
     path: str
@@ -371,7 +371,7 @@ def plain_path(uri: str) -> str:
     return file_system(uri)[1].rstrip("/")
 
 
-def list_entries(uri: str) -> list[Entry]:
+def list_entries(uri: str) -> list[FileEntry]:
     """All entries below a folder; empty when there is no such folder. Links are not followed.
 
     :raises CatalogUnavailableError: names a folder that cannot be listed.
@@ -380,7 +380,7 @@ def list_entries(uri: str) -> list[Entry]:
     system.invalidate_cache()
     infos = found(system, path, withdirs=True) if is_object_store(uri) else everything(system, path)
     return [
-        Entry(
+        FileEntry(
             path=name.rstrip("/"),
             changed_at=_changed_at(info),
             bytes=int(info.get("size") or 0),
@@ -444,7 +444,7 @@ def delete_folder(root: str, uri: str) -> None:
 
 
 @as_os_errors()
-def delete_entries(root: str, entries: Iterable[Entry]) -> Deleted:
+def delete_entries(root: str, entries: Iterable[FileEntry]) -> Deleted:
     """Delete files below a folder, and folders that become empty; missing ones are ignored.
 
     Links are kept, because their targets may be needed and belong to the link's creator.

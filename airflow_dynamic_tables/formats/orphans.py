@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from airflow_dynamic_tables.clients.files import Deleted, Entry, delete_entries, list_entries, plain_path, real_path
+from airflow_dynamic_tables.clients.files import Deleted, FileEntry, delete_entries, list_entries, plain_path, real_path
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
-Limit = Callable[[Entry], datetime | None]
+Limit = Callable[[FileEntry], datetime | None]
 """Returns the time before which an orphan must have changed last to be deleted; ``None`` keeps it."""
 
 
@@ -19,11 +19,11 @@ class References:
     """The paths of all files of a table, and the limits of other files, by whether any stage is unfinished."""
 
     files: Collection[str]
-    limit: Callable[[Entry, bool], datetime | None]
+    limit: Callable[[FileEntry, bool], datetime | None]
 
 
 def delete_unreferenced(
-    location: str, held: Callable[[], Collection[str]], read: Callable[[Sequence[Entry]], References | None]
+    location: str, held: Callable[[], Collection[str]], read: Callable[[Sequence[FileEntry]], References | None]
 ) -> Deleted:
     """Delete the orphan files below the location of a table.
 
@@ -48,7 +48,7 @@ def delete_unreferenced(
     return delete_old(location, free, map(plain_path, unfinished), lambda entry: references.limit(entry, bool(unfinished)))
 
 
-def delete_old(location: str, entries: Iterable[Entry], kept: Iterable[str], limit: Limit) -> Deleted:
+def delete_old(location: str, entries: Iterable[FileEntry], kept: Iterable[str], limit: Limit) -> Deleted:
     """Delete the entries that are older than their limit, and outside of the kept folders.
 
     :param kept: paths of folders.
@@ -57,12 +57,12 @@ def delete_old(location: str, entries: Iterable[Entry], kept: Iterable[str], lim
     return delete_entries(location, [entry for entry in entries if is_old(entry, limit(entry)) and not is_in(entry, folders)])
 
 
-def is_old(entry: Entry, limit: datetime | None) -> bool:
+def is_old(entry: FileEntry, limit: datetime | None) -> bool:
     """Return whether an entry has not changed since a time; an object store keeps no times of folders."""
     return limit is not None and entry.changed_at is not None and entry.changed_at < limit
 
 
-def is_in(entry: Entry, folders: Collection[str]) -> bool:
+def is_in(entry: FileEntry, folders: Collection[str]) -> bool:
     """Return whether an entry is in one of the folders, or is one; both are paths."""
     parts = entry.path.split("/")
     return any("/".join(parts[:end]) in folders for end in range(1, len(parts) + 1))

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from airflow_dynamic_tables.catalog.base import Defaults, ReadableCatalog, ReadableWritableCatalog
+from airflow_dynamic_tables.catalog.base import CatalogDefaults, ReadableCatalog, ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.file import embedded_catalogs, load_catalogs
 from airflow_dynamic_tables.catalog.manager import CatalogManager
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView
@@ -153,6 +153,6 @@ def open_workspace(settings: Settings, clock: Callable[[], datetime] = utc_now) 
     :raises DefinitionError: if the catalogs file is invalid.
     """
     private = settings.private_files
-    defaults = Defaults(settings.database_url, settings.warehouse, settings.connections, private)
+    defaults = CatalogDefaults(settings.database_url, settings.warehouse, settings.connections, private)
     catalogs = load_catalogs(settings.catalogs_file, defaults) if settings.catalogs_file else embedded_catalogs(defaults)
     return Workspace(settings, SqlLedger(Database(settings.database_url, private_files=private)), catalogs, clock)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.catalog.base import Defaults
+from airflow_dynamic_tables.catalog.base import CatalogDefaults
 from airflow_dynamic_tables.catalog.file import default_names, embedded_catalogs, load_catalogs
 from airflow_dynamic_tables.catalog.manager import CatalogManager
 from airflow_dynamic_tables.catalog.sql.catalog import MemoryCatalog, SqlCatalog
@@ -17,13 +17,13 @@ from airflow_dynamic_tables.exceptions import CatalogNotFoundError, CatalogUnava
 
 
 @pytest.fixture
-def defaults(tmp_path: Path) -> Defaults:
+def defaults(tmp_path: Path) -> CatalogDefaults:
     """Where catalogs without parameters keep their state."""
-    return Defaults(f"sqlite:///{tmp_path}/state/state.db", f"file://{tmp_path}/state/warehouse")
+    return CatalogDefaults(f"sqlite:///{tmp_path}/state/state.db", f"file://{tmp_path}/state/warehouse")
 
 
 @pytest.fixture
-def load(tmp_path: Path, defaults: Defaults) -> Callable[[str], CatalogManager]:
+def load(tmp_path: Path, defaults: CatalogDefaults) -> Callable[[str], CatalogManager]:
     """Write a catalogs file and load it."""
 
     def write_and_load(text: str) -> CatalogManager:
@@ -149,7 +149,7 @@ class TestManager:
         with pytest.raises(ConfigurationError):
             manager.resolve(text)
 
-    def test_embedded_catalogs_have_any_name_and_one_database(self, defaults: Defaults, tmp_path: Path) -> None:
+    def test_embedded_catalogs_have_any_name_and_one_database(self, defaults: CatalogDefaults, tmp_path: Path) -> None:
         manager = embedded_catalogs(defaults)
         lake = manager.get("lake")
         assert isinstance(lake, SqlCatalog)
@@ -404,7 +404,9 @@ class TestFile:
             manager.get("hive1")
 
     @pytest.mark.parametrize(("content", "mistake"), [(None, "cannot be read: No such file"), (b"\xff\xfe", "is not UTF-8 text")])
-    def test_a_file_that_cannot_be_read(self, tmp_path: Path, defaults: Defaults, content: bytes | None, mistake: str) -> None:
+    def test_a_file_that_cannot_be_read(
+        self, tmp_path: Path, defaults: CatalogDefaults, content: bytes | None, mistake: str
+    ) -> None:
         if content is not None:
             (tmp_path / "catalogs.yaml").write_bytes(content)
         with pytest.raises(DefinitionError) as raised:

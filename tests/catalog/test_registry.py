@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from airflow_dynamic_tables.catalog.base import CatalogEntry, Defaults, ReadableCatalog
+from airflow_dynamic_tables.catalog.base import CatalogDefaults, CatalogEntry, ReadableCatalog
 from airflow_dynamic_tables.catalog.file import embedded_catalogs
 from airflow_dynamic_tables.catalog.registry import CATALOG_TYPES, CatalogType
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
@@ -51,7 +51,7 @@ def test_a_parameter_that_a_type_needs() -> None:
 
 
 def test_the_name_of_an_embedded_catalog_does_not_leave_the_warehouse() -> None:
-    catalogs = embedded_catalogs(Defaults("sqlite:////nowhere/state.db", "file:///srv/warehouse"))
+    catalogs = embedded_catalogs(CatalogDefaults("sqlite:////nowhere/state.db", "file:///srv/warehouse"))
     catalog = catalogs.unopened("../../x")
     assert isinstance(catalog, SqlCatalog)
     assert catalog.warehouse == "file:///srv/warehouse/..%2F..%2Fx"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.clients.files import Entry, delete_entries, delete_files, delete_folder, list_entries
+from airflow_dynamic_tables.clients.files import FileEntry, delete_entries, delete_files, delete_folder, list_entries
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
 
 def _delete_entry(root: str, path: str) -> None:
-    delete_entries(root, [Entry(path, None, 1, is_folder=False)])
+    delete_entries(root, [FileEntry(path, None, 1, is_folder=False)])
 
 
 DELETE: dict[str, Callable[[str, str], None]] = {
@@ -45,8 +45,8 @@ def test_what_lies_elsewhere_stays(table: Path, delete: Callable[[str, str], Non
 
 
 def test_nothing_is_deleted_when_one_of_many_lies_elsewhere(table: Path) -> None:
-    inside = Entry(f"{table}/data/stage/part", None, 4, is_folder=False)
-    outside = Entry(f"{table.parent}/other/data/part", None, 4, is_folder=False)
+    inside = FileEntry(f"{table}/data/stage/part", None, 4, is_folder=False)
+    outside = FileEntry(f"{table.parent}/other/data/part", None, 4, is_folder=False)
     with pytest.raises(ConfigurationError):
         delete_entries(f"file://{table}", [inside, outside])
     assert (table / "data/stage/part").exists()

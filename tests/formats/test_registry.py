@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from airflow_dynamic_tables.catalog.base import CatalogEntry, Defaults
+from airflow_dynamic_tables.catalog.base import CatalogDefaults, CatalogEntry
 from airflow_dynamic_tables.catalog.registry import CATALOG_TYPES, formats_in, make_catalog
 from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.formats import (
@@ -68,7 +68,7 @@ def test_definitions_are_told_of_the_formats_that_a_catalog_can_really_hold(kind
         "jdbc": {"url": "postgresql://me@127.0.0.1:1/shop"},
         "iceberg": {"uri": "sqlite:///iceberg.db", "warehouse": "warehouse"},
     }
-    defaults = Defaults(f"sqlite:///{tmp_path / 'state.db'}", tmp_path.as_uri())
+    defaults = CatalogDefaults(f"sqlite:///{tmp_path / 'state.db'}", tmp_path.as_uri())
     catalog = make_catalog(CatalogEntry("lake", kind, params=params.get(kind, {}), base=tmp_path), defaults)
     stores = {store.kind for store in catalog.stores()}
     catalog.close()

@@ -9,10 +9,10 @@ from typing import Any, Self
 
 from hive_metastore.ttypes import Function, FunctionType, ResourceType, ResourceUri, Table
 
-from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, Defaults, function_taken, no_function
+from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogDefaults, CatalogEntry, function_taken, no_function
 from airflow_dynamic_tables.catalog.composite import CatalogOfParts
 from airflow_dynamic_tables.catalog.hive.partitions import HivePartitions
-from airflow_dynamic_tables.catalog.hive.session import MAX_DATABASE_NAME, MAX_NAME, HiveDatabases, Session, is_legal
+from airflow_dynamic_tables.catalog.hive.session import MAX_DATABASE_NAME, MAX_NAME, HiveDatabases, HiveSession, is_legal
 from airflow_dynamic_tables.catalog.hive.tables import HiveTables
 from airflow_dynamic_tables.catalog.values import (
     CatalogDatabase,
@@ -37,7 +37,7 @@ _OURS = PREFIX.replace(".", ":")
 class HiveFunctions:
     """Functions by name, in lower case."""
 
-    session: Session
+    session: HiveSession
     databases: HiveDatabases
 
     def names(self, database: str) -> list[str]:
@@ -142,14 +142,14 @@ class HiveCatalog(CatalogOfParts):
     def __init__(self, name: str, metastore: Metastore, warehouse: str | None = None, default_database: str = "default") -> None:
         super().__init__(name, default_database)
         self.metastore = metastore
-        session = self._session = Session(name, metastore)
+        session = self._session = HiveSession(name, metastore)
         self._databases = HiveDatabases(session, warehouse.rstrip("/") if warehouse is not None else None)
         self._functions = HiveFunctions(session, self._databases)
         self._tables = HiveTables(session, self._databases)
         self._partitions = HivePartitions(session, self._tables)
 
     @classmethod
-    def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:  # noqa: ARG003 - it needs none
+    def from_entry(cls, entry: CatalogEntry, defaults: CatalogDefaults) -> Self:  # noqa: ARG003 - it needs none
         metastore = Metastore(entry.required("uri"))
         return cls(entry.name, metastore, entry.folder("warehouse"), entry.default_database or DEFAULT_DATABASE)
 

@@ -11,7 +11,7 @@ from hive_metastore.ttypes import AddPartitionsRequest, Partition, Table
 from airflow_dynamic_tables.catalog import delta_entries as delta
 from airflow_dynamic_tables.catalog.base import full_spec, no_partition, one_partition, partition_keys, partition_taken
 from airflow_dynamic_tables.catalog.hive.encoding import STATISTICS, UNKNOWN, is_technical, set_statistics, statistics_of
-from airflow_dynamic_tables.catalog.hive.session import KEEP_STATISTICS, Session
+from airflow_dynamic_tables.catalog.hive.session import KEEP_STATISTICS, HiveSession
 from airflow_dynamic_tables.catalog.hive.tables import HiveTables
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogPartition
 from airflow_dynamic_tables.clients.metastore.tables import file_uri
@@ -33,7 +33,7 @@ BATCH = 1_000
 class HivePartitions:
     """Partitions of tables."""
 
-    session: Session
+    session: HiveSession
     tables: HiveTables
 
     def specs(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[dict[str, str]]:

@@ -56,7 +56,7 @@ def is_legal(*names: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class HiveSession:
     """A metastore, and the name of the catalog for error messages."""
 
     catalog: str
@@ -108,7 +108,7 @@ _COMMENT = f"{PREFIX}comment"
 class HiveDatabases:
     """Databases; ``warehouse`` is the folder for new ones, ``None`` for the metastore's own."""
 
-    session: Session
+    session: HiveSession
     warehouse: str | None
 
     def names(self) -> list[str]:

@@ -11,7 +11,7 @@ from hive_metastore.ttypes import Table, TableStatsRequest
 from airflow_dynamic_tables.catalog import delta_entries as delta
 from airflow_dynamic_tables.catalog.base import no_database, no_table, no_version, other_kind, table_taken
 from airflow_dynamic_tables.catalog.hive.encoding import adopted, column_statistics_of, from_hive, statistics_of, to_hive, update
-from airflow_dynamic_tables.catalog.hive.session import KEEP_STATISTICS, MAX_NAME, HiveDatabases, Session, is_legal
+from airflow_dynamic_tables.catalog.hive.session import KEEP_STATISTICS, MAX_NAME, HiveDatabases, HiveSession, is_legal
 from airflow_dynamic_tables.catalog.values import (
     ONE_OFF,
     AnyTable,
@@ -33,7 +33,7 @@ _TOGETHER = 300
 class HiveTables:
     """Tables, dynamic tables and views; every change is a compare-and-swap."""
 
-    session: Session
+    session: HiveSession
     databases: HiveDatabases
 
     def names(self, database: str) -> list[str]:

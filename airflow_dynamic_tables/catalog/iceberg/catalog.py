@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
-from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, Defaults, partition_keys
+from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogDefaults, CatalogEntry, partition_keys
 from airflow_dynamic_tables.catalog.composite import CatalogOfTables
 from airflow_dynamic_tables.catalog.iceberg.encoding import server_of
 from airflow_dynamic_tables.catalog.iceberg.metadata import column_statistics_of, partitions_of, statistics_of
-from airflow_dynamic_tables.catalog.iceberg.session import IcebergDatabases, Session
+from airflow_dynamic_tables.catalog.iceberg.session import IcebergDatabases, IcebergSession
 from airflow_dynamic_tables.catalog.iceberg.tables import IcebergTables
 from airflow_dynamic_tables.catalog.values import (
     CatalogDatabase,
@@ -18,7 +18,7 @@ from airflow_dynamic_tables.catalog.values import (
     ColumnStatistics,
     TableStatistics,
 )
-from airflow_dynamic_tables.clients.iceberg.servers import Server
+from airflow_dynamic_tables.clients.iceberg.servers import IcebergServer
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import PartitionSpec
@@ -38,14 +38,14 @@ class IcebergCatalog(CatalogOfTables):
     _databases: IcebergDatabases
     _tables: IcebergTables
 
-    def __init__(self, name: str, server: Server, default_database: str = "default") -> None:
+    def __init__(self, name: str, server: IcebergServer, default_database: str = "default") -> None:
         super().__init__(name, default_database)
-        self._session = Session(server)
+        self._session = IcebergSession(server)
         self._databases = IcebergDatabases(self._session)
         self._tables = IcebergTables(self._session)
 
     @classmethod
-    def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:  # noqa: ARG003 - it needs none
+    def from_entry(cls, entry: CatalogEntry, defaults: CatalogDefaults) -> Self:  # noqa: ARG003 - it needs none
         return cls(entry.name, server_of(entry), entry.default_database or DEFAULT_DATABASE)
 
     def open(self) -> None:

@@ -17,7 +17,7 @@ from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable,
 from airflow_dynamic_tables.clients.files import is_object_store
 from airflow_dynamic_tables.clients.iceberg.catalog import LATEST_VERSION
 from airflow_dynamic_tables.clients.iceberg.schemas import are_known, keys_of
-from airflow_dynamic_tables.clients.iceberg.servers import KINDS, Server
+from airflow_dynamic_tables.clients.iceberg.servers import KINDS, IcebergServer
 from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import ConfigurationError, UnsupportedError
@@ -27,7 +27,7 @@ _FREQUENT = ("type", "uri", "warehouse", "credential", "token", "scope", "audien
 """Properties checked for misspelling; all others are passed to PyIceberg unchecked."""
 
 
-def server_of(entry: CatalogEntry) -> Server:
+def server_of(entry: CatalogEntry) -> IcebergServer:
     """Return the Iceberg catalog that an entry declares; connects to nothing.
 
     :raises ConfigurationError: when a parameter is missing or wrong; the message names it.
@@ -48,7 +48,7 @@ def server_of(entry: CatalogEntry) -> Server:
     if kind == "rest" and {"credential", "token"} & properties.keys():
         # PyIceberg's default, set explicitly because PyIceberg warns when it falls back to it.
         properties.setdefault("oauth2-server-uri", f"{properties['uri']}/v1/oauth/tokens")
-    return Server(entry.name, kind, properties)
+    return IcebergServer(entry.name, kind, properties)
 
 
 def _kind(entry: CatalogEntry) -> str:

@@ -12,17 +12,17 @@ from pyiceberg.exceptions import NamespaceAlreadyExistsError, NamespaceNotEmptyE
 
 from airflow_dynamic_tables.catalog.base import database_taken, no_database, not_empty
 from airflow_dynamic_tables.catalog.values import CatalogDatabase
-from airflow_dynamic_tables.clients.iceberg.servers import Server
+from airflow_dynamic_tables.clients.iceberg.servers import IcebergServer
 from airflow_dynamic_tables.exceptions import DatabaseNotFoundError, UnsupportedError
 
 _FOLDED = re.compile(r"[a-z0-9_]{1,128}", re.ASCII)
 _NOT_IN_PATHS = re.compile(r"[/\x00-\x1f\x7f]")
 
 
-class Session:
+class IcebergSession:
     """Connects on first use."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: IcebergServer) -> None:
         self.server = server
         self._tables: Catalog | None = None
 
@@ -96,7 +96,7 @@ _TECHNICAL = {"location", "exists", "owner-type", "ownerType"}
 class IcebergDatabases:
     """Namespaces; nested ones are neither listed nor found."""
 
-    session: Session
+    session: IcebergSession
 
     def names(self) -> list[str]:
         """Return the names of all databases, sorted."""

@@ -28,7 +28,7 @@ from airflow_dynamic_tables.catalog.iceberg.encoding import (
     properties_of,
     removed,
 )
-from airflow_dynamic_tables.catalog.iceberg.session import Session
+from airflow_dynamic_tables.catalog.iceberg.session import IcebergSession
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable
 from airflow_dynamic_tables.clients.iceberg import revisions
 from airflow_dynamic_tables.clients.iceberg.catalog import NEW_TABLE, damage_named, new_location
@@ -51,7 +51,7 @@ _T = TypeVar("_T")
 class IcebergTables:
     """Tables and dynamic tables; every change of their properties is a compare-and-swap."""
 
-    session: Session
+    session: IcebergSession
 
     def names(self, database: str) -> list[str]:
         """Return the names of tables and dynamic tables, sorted."""

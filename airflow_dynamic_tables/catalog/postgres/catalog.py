@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Self
 
 from airflow_dynamic_tables.catalog.base import (
+    CatalogDefaults,
     CatalogEntry,
-    Defaults,
     ReadableWritableCatalog,
     absolute_uri,
     database_taken,
@@ -55,7 +55,7 @@ class JdbcCatalog(ReadableWritableCatalog):
         super().__init__(name, default_database or self._server.database or "postgres")
 
     @classmethod
-    def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:
+    def from_entry(cls, entry: CatalogEntry, defaults: CatalogDefaults) -> Self:
         warehouse = entry.folder("warehouse") or absolute_uri(f"{defaults.warehouse}/{folder_name(entry.name)}", entry.base)
         seconds = entry.params.get("lock-timeout", str(LOCK_TIMEOUT))
         try:

@@ -16,8 +16,8 @@ from sqlalchemy import delete, select, update
 
 from airflow_dynamic_tables.catalog.base import (
     DEFAULT_DATABASE,
+    CatalogDefaults,
     CatalogEntry,
-    Defaults,
     absolute_uri,
     database_taken,
     function_taken,
@@ -28,8 +28,8 @@ from airflow_dynamic_tables.catalog.base import (
 )
 from airflow_dynamic_tables.catalog.composite import CatalogOfParts
 from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables
-from airflow_dynamic_tables.catalog.sql.rows import FUNCTIONS, NAMESPACES, PARTITIONS, TABLES, Store
-from airflow_dynamic_tables.catalog.sql.tables import SqlPartitions, SqlTables
+from airflow_dynamic_tables.catalog.sql.rows import FUNCTIONS, NAMESPACES, PARTITIONS, TABLES, RowStore
+from airflow_dynamic_tables.catalog.sql.tables import SqlTablePartitions, SqlTables
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction, ColumnStatistics, TableStatistics
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import databases
@@ -43,7 +43,7 @@ from airflow_dynamic_tables.exceptions import DatabaseNotFoundError
 class SqlDatabases:
     """Databases as rows; renaming or dropping one also applies to its content."""
 
-    store: Store
+    store: RowStore
 
     def names(self) -> list[str]:
         """Return the names of all databases, sorted."""
@@ -100,7 +100,7 @@ class SqlDatabases:
 class SqlFunctions:
     """Functions as rows, by name in lower case."""
 
-    store: Store
+    store: RowStore
 
     def names(self, database: str) -> list[str]:
         """Return the names of the functions of a database, sorted."""
@@ -174,14 +174,14 @@ class SqlCatalog(CatalogOfParts):
         super().__init__(name, default_database)
         self._database = database
         self._physical = PhysicalTables(name, database, warehouse)
-        store = Store(name, database)
+        store = RowStore(name, database)
         self._databases = SqlDatabases(store)
         self._functions = SqlFunctions(store)
         self._tables = SqlTables(store, self._physical)
-        self._partitions = SqlPartitions(self._tables)
+        self._partitions = SqlTablePartitions(self._tables)
 
     @classmethod
-    def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:
+    def from_entry(cls, entry: CatalogEntry, defaults: CatalogDefaults) -> Self:
         """See :meth:`ReadableCatalog.from_entry`; without parameters it uses the embedded database."""
         url = _absolute_url(entry.params.get("url", defaults.database_url), entry.base)
         database = Database(url, private_files=defaults.private_files)
@@ -243,7 +243,7 @@ class MemoryCatalog(SqlCatalog):
         finalize(self, rmtree, folder, ignore_errors=True)
 
     @classmethod
-    def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:  # noqa: ARG003 - it needs none
+    def from_entry(cls, entry: CatalogEntry, defaults: CatalogDefaults) -> Self:  # noqa: ARG003 - it needs none
         return cls(entry.name, entry.default_database or DEFAULT_DATABASE)
 
     def close(self) -> None:

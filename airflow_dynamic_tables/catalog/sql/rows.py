@@ -102,7 +102,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class RowStore:
     """The row storage of one catalog."""
 
     catalog: str

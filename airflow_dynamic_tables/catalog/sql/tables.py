@@ -25,7 +25,7 @@ from airflow_dynamic_tables.catalog.base import (
 )
 from airflow_dynamic_tables.catalog.iceberg.metadata import as_stored, column_statistics_of, partitions_of, statistics_of
 from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables
-from airflow_dynamic_tables.catalog.sql.rows import ENTRIES, PARTITIONS, PHYSICAL, TABLES, Rows, Store
+from airflow_dynamic_tables.catalog.sql.rows import ENTRIES, PARTITIONS, PHYSICAL, TABLES, Rows, RowStore
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDynamicTable,
@@ -103,7 +103,7 @@ _DYNAMIC = "dynamic_table"
 class SqlTables:
     """Rows of this package, and tables that only PyIceberg knows."""
 
-    store: Store
+    store: RowStore
     physical: PhysicalTables
 
     def names(self, database: str) -> list[str]:
@@ -297,7 +297,7 @@ def _is_iceberg(entry: AnyTable) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class SqlPartitions:
+class SqlTablePartitions:
     """Partitions of tables; those of Iceberg tables cannot be changed here."""
 
     tables: SqlTables

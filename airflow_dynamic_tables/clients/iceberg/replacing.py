@@ -35,7 +35,7 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from airflow_dynamic_tables.clients.iceberg.revisions import is_anchor
-from airflow_dynamic_tables.clients.iceberg.schemas import KeyField, key_fields, key_of, schema_of
+from airflow_dynamic_tables.clients.iceberg.schemas import IcebergKey, key_fields, key_of, schema_of
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 
@@ -160,14 +160,14 @@ def _spec(metadata: TableMetadata, schema: Schema, partition_keys: Sequence[str]
     return next(same, None) or PartitionSpec(*fields, spec_id=1 + max(spec.spec_id for spec in metadata.partition_specs))
 
 
-def _is_by(spec: PartitionSpec, wanted: Sequence[KeyField], schema: Schema) -> bool:
+def _is_by(spec: PartitionSpec, wanted: Sequence[IcebergKey], schema: Schema) -> bool:
     """Return whether a spec partitions by these fields, whose columns have the same types in a schema."""
     by = [(field.source_id, key_of(field, schema), str(field.transform)) for field in spec.fields]
     is_same = by == [(field.source.field_id, field.key, str(field.transform)) for field in wanted]
     return is_same and all(schema.find_type(field.source.field_id) == field.source.field_type for field in wanted)
 
 
-def _partition_field(known: dict[tuple[int, str, str], PartitionField], wanted: KeyField, new: Iterator[int]) -> PartitionField:
+def _partition_field(known: dict[tuple[int, str, str], PartitionField], wanted: IcebergKey, new: Iterator[int]) -> PartitionField:
     field = known.get((wanted.source.field_id, wanted.name, str(wanted.transform)))
     return field or PartitionField(wanted.source.field_id, next(new), wanted.transform, wanted.name)
 

@@ -161,7 +161,7 @@ _KNOWN = (IdentityTransform, YearTransform, MonthTransform, DayTransform, HourTr
 
 
 @dataclass(frozen=True, slots=True)
-class KeyField:
+class IcebergKey:
     """A partition field of a key, without its field id."""
 
     key: str
@@ -193,7 +193,7 @@ def are_known(spec: PartitionSpec) -> bool:
     return all(isinstance(field.transform, _KNOWN) for field in spec.fields)
 
 
-def key_fields(schema: Schema, keys: Sequence[str]) -> Iterator[KeyField]:
+def key_fields(schema: Schema, keys: Sequence[str]) -> Iterator[IcebergKey]:
     """The partition fields of a table's keys.
 
     :raises UnsupportedError: when a key cannot be computed from its column.
@@ -201,13 +201,13 @@ def key_fields(schema: Schema, keys: Sequence[str]) -> Iterator[KeyField]:
     for key in keys:
         hidden = hidden_key(key)
         if hidden is None:
-            yield KeyField(key, schema.find_field(key), IdentityTransform(), key)
+            yield IcebergKey(key, schema.find_field(key), IdentityTransform(), key)
             continue
         source = schema.find_field(hidden.column)
         transform = transform_of(hidden)
         if not transform.can_transform(source.field_type):
             raise UnsupportedError(f"Partition key {key} cannot be computed of {hidden.column}, which is {source.field_type}.")
-        yield KeyField(key, source, transform, hidden.field)
+        yield IcebergKey(key, source, transform, hidden.field)
 
 
 def transform_of(key: HiddenKey) -> Transform[Any, Any]:

@@ -33,7 +33,7 @@ from airflow_dynamic_tables.redaction import HIDDEN, is_secret_name
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ServerKind:
     """One kind of Iceberg catalog.
 
     ``place`` is ``module:function or class`` that creates a client from a name and properties; it is imported on use. ``schemes``
@@ -69,9 +69,9 @@ class Kind:
 
 _HERE = "airflow_dynamic_tables.clients.iceberg"
 
-KINDS: Mapping[str, Kind] = {
-    "rest": Kind(f"{_HERE}.rest:PatientServer", ("http", "https"), example="https://catalog.example.com"),
-    "hive": Kind(
+KINDS: Mapping[str, ServerKind] = {
+    "rest": ServerKind(f"{_HERE}.rest:PatientServer", ("http", "https"), example="https://catalog.example.com"),
+    "hive": ServerKind(
         f"{_HERE}.hive:PatientMetastore",
         ("thrift",),
         extra="hive",
@@ -79,8 +79,12 @@ KINDS: Mapping[str, Kind] = {
         keeps_comments=True,
         example="thrift://metastore:9083",
     ),
-    "glue": Kind(f"{_HERE}.glue:RenamingGlue", extra="glue", folds_names=True, comment="Description", checks_new_names=True),
-    "sql": Kind(f"{_HERE}.catalog:on_database", ("sqlite", "postgresql"), example="postgresql://catalog@db.example.com/iceberg"),
+    "glue": ServerKind(
+        f"{_HERE}.glue:RenamingGlue", extra="glue", folds_names=True, comment="Description", checks_new_names=True
+    ),
+    "sql": ServerKind(
+        f"{_HERE}.catalog:on_database", ("sqlite", "postgresql"), example="postgresql://catalog@db.example.com/iceberg"
+    ),
 }
 """The kinds by PyIceberg's names."""
 
@@ -92,7 +96,7 @@ _LONGEST = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class IcebergServer:
     """An Iceberg catalog; ``name`` identifies it in errors."""
 
     name: str
@@ -103,7 +107,7 @@ class Server:
         return f"Server({self.name!r}, {self.kind!r})"  # properties hold secrets
 
     @property
-    def traits(self) -> Kind:
+    def traits(self) -> ServerKind:
         """The characteristics of its kind."""
         return KINDS[self.kind]
 

@@ -184,7 +184,7 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DeltaChange:
     """The changes of a commit: the definition of the table, and its added and removed files."""
 
     definition: Definition
@@ -206,7 +206,7 @@ def definition_of(snapshot: DeltaSnapshot) -> Definition:
 
 
 def commit_entry(
-    before: DeltaSnapshot | None, location: str, change: Change, told: Mapping[str, str], number: int, fresh: datetime | None
+    before: DeltaSnapshot | None, location: str, change: DeltaChange, told: Mapping[str, str], number: int, fresh: datetime | None
 ) -> list[Action]:
     """Return the log entry of a commit; its first line identifies the commit.
 
@@ -334,7 +334,7 @@ def _metadata(before: DeltaSnapshot | None, wanted: Definition, properties: Mapp
     }
 
 
-def _commit_info(before: DeltaSnapshot | None, change: Change, told: Mapping[str, str], now: int) -> dict[str, Any]:
+def _commit_info(before: DeltaSnapshot | None, change: DeltaChange, told: Mapping[str, str], now: int) -> dict[str, Any]:
     keys = json.dumps(list(change.definition.partition_keys))
     return {
         "timestamp": now,

@@ -20,7 +20,15 @@ import pyarrow.parquet as pq
 
 from airflow_dynamic_tables.clients.delta.log import FOLDER, Action, DeltaLog
 from airflow_dynamic_tables.clients.delta.snapshots import DeltaSnapshot, file_uri, open_snapshot
-from airflow_dynamic_tables.clients.files import Deleted, Entry, as_os_errors, delete_entries, list_entries, open_file, plain_path
+from airflow_dynamic_tables.clients.files import (
+    Deleted,
+    FileEntry,
+    as_os_errors,
+    delete_entries,
+    list_entries,
+    open_file,
+    plain_path,
+)
 from airflow_dynamic_tables.core.schema import TableLayout, is_hidden
 from airflow_dynamic_tables.core.versions import HOURLY_UP_TO, Retention, StreamPosition, Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError, VersionNotFoundError
@@ -112,7 +120,7 @@ def _forget_before(log: DeltaLog, oldest: int, now: datetime) -> int:
     return sum(log.uri(version).endswith(entry.path.rpartition("/")[2]) for version, entry in _by_version(files))
 
 
-def _by_version(entries: Iterable[Entry]) -> Iterator[tuple[int, Entry]]:
+def _by_version(entries: Iterable[FileEntry]) -> Iterator[tuple[int, FileEntry]]:
     """Yield the log files of one version, with its number."""
     for entry in entries:
         folder, _, name = entry.path.rpartition("/")
@@ -120,11 +128,11 @@ def _by_version(entries: Iterable[Entry]) -> Iterator[tuple[int, Entry]]:
             yield int(match[1]), entry
 
 
-def _is_checkpoint(entry: Entry) -> bool:
+def _is_checkpoint(entry: FileEntry) -> bool:
     return ".checkpoint." in entry.path
 
 
-def _is_settled(entry: Entry, now: datetime) -> bool:
+def _is_settled(entry: FileEntry, now: datetime) -> bool:
     """Return whether all current readers of the log have seen a checkpoint."""
     return entry.changed_at is not None and entry.changed_at < now - _LONGEST_READING
 
@@ -379,7 +387,7 @@ def delete_orphans(location: str, before: datetime, held: Callable[[], Collectio
     :raises ConfigurationError: if the folder is not that of exactly one table.
     """
 
-    def read(entries: Sequence[Entry]) -> References | None:
+    def read(entries: Sequence[FileEntry]) -> References | None:
         check_own_folder(location, _other_tables(entries, plain_path(location)))
         snapshot = open_snapshot(location)
         if snapshot is None:
@@ -391,7 +399,7 @@ def delete_orphans(location: str, before: datetime, held: Callable[[], Collectio
     return delete_unreferenced(location, held, read)
 
 
-def _limit(entry: Entry, location: str, before: datetime, foreign_before: datetime | None) -> datetime | None:
+def _limit(entry: FileEntry, location: str, before: datetime, foreign_before: datetime | None) -> datetime | None:
     """Return the age limit of an orphan.
 
     :param foreign_before: the limit for files by others; ``None`` keeps them.
@@ -426,7 +434,7 @@ def _referenced(location: str) -> set[str]:
     return used
 
 
-def _other_tables(entries: Sequence[Entry], root: str) -> list[str]:
+def _other_tables(entries: Sequence[FileEntry], root: str) -> list[str]:
     """Return the subfolders that are Delta tables of their own."""
     folders = (entry.path.removesuffix(f"/{FOLDER}") for entry in entries if entry.path.endswith(f"/{FOLDER}"))
     return [folder for folder in folders if folder != root]

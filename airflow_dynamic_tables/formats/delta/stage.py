@@ -43,8 +43,8 @@ from airflow_dynamic_tables.formats.commits import (
 )
 from airflow_dynamic_tables.formats.delta.entries import (
     AddedFile,
-    Change,
     Definition,
+    DeltaChange,
     commit_entry,
     definition_of,
     fence_entry,
@@ -173,7 +173,7 @@ class DeltaStagedTable(StagedTable):
         snapshot = history.snapshot
         definition, is_kept = self._evolution(history, request)
         replaced = NO_PARTITIONS if request.follows else request.partitions if is_kept else WHOLE_TABLE
-        change = Change(
+        change = DeltaChange(
             definition,
             added=added(),
             removed=_covered(snapshot, replaced),
@@ -198,7 +198,7 @@ class DeltaStagedTable(StagedTable):
         here, there = ({file.path: file for file in one.files} for one in (now, then))
         restored = [file for path, file in there.items() if path not in here]
         self._check_there(number, restored)
-        change = Change(
+        change = DeltaChange(
             definition,
             restored=restored,
             removed=[file for path, file in here.items() if path not in there],
@@ -208,7 +208,7 @@ class DeltaStagedTable(StagedTable):
         told = snapshot_properties(self._token, history.next_number(), old.data_timestamp, old.sources, WHOLE_TABLE)
         return self._entry(history, change, told, old.data_timestamp)
 
-    def _entry(self, history: DeltaHistory, change: Change, told: dict[str, str], fresh: datetime | None) -> _Entry:
+    def _entry(self, history: DeltaHistory, change: DeltaChange, told: dict[str, str], fresh: datetime | None) -> _Entry:
         actions = commit_entry(history.snapshot, history.log.location, change, told, history.next_number(), fresh)
         version = version_of(told, str(history.next_entry), actions[0]["commitInfo"]["timestamp"])
         return _Entry(history.next_entry, actions, version)

@@ -98,7 +98,7 @@ _BY_NAME = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class PartitionChanges:
     """The partition changes of a commit: ``filled`` get a folder, ``emptied`` become empty, ``missing`` do not exist yet.
 
     ``replaced`` are the folders of changed partitions before the commit. ``moved`` are partitions of which only the folder
@@ -117,7 +117,7 @@ class Changes:
         return len(self.filled) + len(self.emptied) + len(self.moved)
 
 
-class PartitionCommits:
+class HiveCommits:
     """Commits of one partitioned table."""
 
     def __init__(self, metastore: Metastore, path: ObjectPath) -> None:
@@ -135,7 +135,7 @@ class PartitionCommits:
             partitions = self._metastore.ask("get_partitions", *place, tables.ALL)
         return {tuple(partition.values): partition for partition in partitions}
 
-    def publish(self, table: Table, commit: Pending, changes: Changes, stage: str) -> bool:
+    def publish(self, table: Table, commit: Pending, changes: PartitionChanges, stage: str) -> bool:
         """Publish the changes atomically; return False after a concurrent commit, or on the first rejection by the metastore.
 
         :param table: the table as read; the commit fails if it has changed since.
@@ -250,7 +250,7 @@ class PartitionCommits:
             self._drop(keys, batch)
         delete_folder(stage, f"{stage}/{tables.EMPTY}")
 
-    def _add(self, shape: Table, commit: Pending, changes: Changes, stage: str) -> list[Values]:
+    def _add(self, shape: Table, commit: Pending, changes: PartitionChanges, stage: str) -> list[Values]:
         """Add the missing partitions and the guards.
 
         :return: the guards.
@@ -268,7 +268,7 @@ class PartitionCommits:
         self._metastore.call("add_partitions_req", request)
         return guards
 
-    def _altered(self, shape: Table, commit: Pending, changes: Changes, stage: str) -> list[Partition]:
+    def _altered(self, shape: Table, commit: Pending, changes: PartitionChanges, stage: str) -> list[Partition]:
         """Return the partitions as of the commit, marked with its token."""
         empty = f"{stage}/{tables.EMPTY}"
         version = commit.version

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from hive_metastore.ttypes import Partition, Table
 
-from airflow_dynamic_tables.clients.files import Entry, copy_file, list_entries, plain_path
+from airflow_dynamic_tables.clients.files import FileEntry, copy_file, list_entries, plain_path
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import (
     SCHEMA,
@@ -33,7 +33,7 @@ from airflow_dynamic_tables.formats.commits import COMPACTION, TOKEN, until_done
 from airflow_dynamic_tables.formats.data_files import count_rows
 from airflow_dynamic_tables.formats.fingerprints import SameRows
 from airflow_dynamic_tables.formats.hive import parameters as tables
-from airflow_dynamic_tables.formats.hive.commits import Changes, PartitionCommits, Values, guard
+from airflow_dynamic_tables.formats.hive.commits import HiveCommits, PartitionChanges, Values, guard
 from airflow_dynamic_tables.formats.hive.folders import Files, folder_fingerprints, list_folders
 from airflow_dynamic_tables.formats.hive.parameters import Pending
 from airflow_dynamic_tables.formats.hive.records import undone, write_replaced
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldPartition:
     """A partition, or an unpartitioned table, and the files in its folder."""
 
     values: Values
@@ -64,11 +64,11 @@ def partitions_of(metastore: Metastore, path: ObjectPath, table: Table) -> dict[
     """Return the partitions with rows, by their values; an unpartitioned table counts as one, without values."""
     if not table.partitionKeys:
         return {(): table}
-    partitions = PartitionCommits(metastore, path).partitions(table)
+    partitions = HiveCommits(metastore, path).partitions(table)
     return {values: one for values, one in partitions.items() if not tables.left_in(table, one.sd.location)}
 
 
-def hold(table: Table, partitions: Mapping[Values, Table | Partition]) -> list[Held]:
+def hold(table: Table, partitions: Mapping[Values, Table | Partition]) -> list[HeldPartition]:
     """List the folders of partitions.
 
     :raises CatalogUnavailableError: if a folder does not exist or cannot be listed.
@@ -80,7 +80,8 @@ def hold(table: Table, partitions: Mapping[Values, Table | Partition]) -> list[H
     for file, info in list_folders((folders[values], specs[values]) for values in partitions).files.items():
         files.setdefault(file.rpartition("/")[0], {})[file] = info
     return [
-        Held(values, specs[values], one, folders[values], files.get(folders[values], {})) for values, one in partitions.items()
+        HeldPartition(values, specs[values], one, folders[values], files.get(folders[values], {}))
+        for values, one in partitions.items()
     ]
 
 
@@ -128,7 +129,7 @@ def why_not(table: Table, file_format: str) -> str | None:
     return next((why for why, applies in reasons if applies()), None)
 
 
-def why_held(table: Table, held: Held, limits: Limits) -> str | None:
+def why_held(table: Table, held: HeldPartition, limits: Limits) -> str | None:
     """Return why a partition cannot be compacted; ``None`` if it can."""
     one = held.one
     size = sum(held.sizes.values())
@@ -166,8 +167,8 @@ def _is_ordered(one: Table | Partition) -> bool:
 class _Written:
     """A compacted partition: its state before, and its new folder."""
 
-    held: Held
-    entries: Sequence[Entry]
+    held: HeldPartition
+    entries: Sequence[FileEntry]
     folder: str
     parameters: dict[str, str]
     compacted: Compacted
@@ -199,7 +200,7 @@ class CompactableStage(HiveStagedTable):
         if why := why_not(table, self._format):
             raise StageRejectedError(f"{self._path} {why}, so it is not compacted.")
 
-    def _write(self, table: Table, held: Held, limits: Limits) -> _Written | None:
+    def _write(self, table: Table, held: HeldPartition, limits: Limits) -> _Written | None:
         """Write the new folder of a partition; return ``None`` if no files can be merged.
 
         :raises StageRejectedError: if a row would change, or others wrote into the folder.
@@ -235,7 +236,7 @@ class CompactableStage(HiveStagedTable):
         compacted = Compacted(len(merged), len(together), sum(sizes[file] for file in merged))
         return _Written(held, entries, folder, self._parameters(table, held, folder), compacted)
 
-    def _parameters(self, table: Table, held: Held, folder: str) -> dict[str, str]:
+    def _parameters(self, table: Table, held: HeldPartition, folder: str) -> dict[str, str]:
         """Return the parameters to change for a new folder: the record of the compaction, and existing file statistics.
 
         :raises StageRejectedError: if the folder does not contain the expected number of rows.
@@ -286,13 +287,13 @@ class CompactableStage(HiveStagedTable):
             kinds = [field.type for field in table.partitionKeys]
             none = Version(0, self._token, self._token, None, datetime.now(UTC))
             pending = Pending(none, columns_of(table), None, guard(kinds), len(moved))
-            changes = Changes({}, frozenset(), frozenset(), replaced, tuple(moved))
+            changes = PartitionChanges({}, frozenset(), frozenset(), replaced, tuple(moved))
             return self._commits.publish(table, pending, changes, self.begin()) or None
         except CatalogUnavailableError as error:
             return self._looked_up(error) is not None or None
 
 
-def _entries(held: Held) -> list[Entry]:
+def _entries(held: HeldPartition) -> list[FileEntry]:
     """List all entries of a folder.
 
     :raises StageRejectedError: if there are entries other than files.

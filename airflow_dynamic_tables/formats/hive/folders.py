@@ -12,7 +12,7 @@ from hive_metastore.ttypes import Partition, Table
 
 from airflow_dynamic_tables.clients.files import (
     Deleted,
-    Entry,
+    FileEntry,
     delete_entries,
     exists,
     is_object_store,
@@ -32,7 +32,7 @@ from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, ConflictError
 from airflow_dynamic_tables.formats.fingerprints import File, SameRows, fingerprints, schema_digest, unsettled
 from airflow_dynamic_tables.formats.hive import parameters as tables
-from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
+from airflow_dynamic_tables.formats.hive.commits import HiveCommits, Values
 from airflow_dynamic_tables.formats.hive.records import (
     claim,
     find_dropped,
@@ -62,7 +62,7 @@ def state(
 ) -> SourceState:
     """Return the state of a table; its creation time tells it from a recreated table of the same name.
 
-    :param files: the files of all folders, see :class:`Listing`.
+    :param files: the files of all folders, see :class:`FolderListing`.
     :param compacted: see :func:`notes`; compacted partitions keep their previous state.
     :param seen_at: a time before the listing; omitted if files are never rewritten in place.
     """
@@ -94,7 +94,7 @@ def notes(partitions: Iterable[tuple[Mapping[str, str], Table | Partition]]) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class FolderListing:
     """The files of some folders with their attributes; ``parts`` are groups that a job reads together."""
 
     parts: tuple[SourcePart, ...]
@@ -106,7 +106,7 @@ class Listing:
         return self.parts[0] if len(self.parts) == 1 and not self.parts[0].values else None
 
 
-def list_folders(folders: Iterable[Folder]) -> Listing:
+def list_folders(folders: Iterable[Folder]) -> FolderListing:
     """List the files directly in these folders, with one call per common base folder.
 
     :raises CatalogUnavailableError: if a folder does not exist or cannot be listed; names it. Object stores have no empty
@@ -125,7 +125,7 @@ def list_folders(folders: Iterable[Folder]) -> Listing:
                 listed = _listed(folder, (folder,))
                 apart.append(SourcePart(tuple(listed), values=spec))
                 files |= listed
-    return Listing(tuple(part for part in (*together, *apart) if part.files), files)
+    return FolderListing(tuple(part for part in (*together, *apart) if part.files), files)
 
 
 def by_partition(folders: Collection[Folder], named: Iterable[File]) -> Iterator[tuple[Mapping[str, str], File]]:
@@ -227,7 +227,7 @@ def _finish(metastore: Metastore, path: ObjectPath, table: Table, stages: Collec
 
     :param stages: stages with partitions without rows, not held by any refresh.
     """
-    commits = PartitionCommits(metastore, path)
+    commits = HiveCommits(metastore, path)
     pending = tables.pending(table)
     if pending is not None and commits.landed(pending):
         commits.complete(pending)
@@ -235,7 +235,7 @@ def _finish(metastore: Metastore, path: ObjectPath, table: Table, stages: Collec
         commits.clear(stage)
 
 
-def _is_alone(metastore: Metastore, table: Table, entries: Collection[Entry], before: datetime) -> bool:
+def _is_alone(metastore: Metastore, table: Table, entries: Collection[FileEntry], before: datetime) -> bool:
     """Return whether the folder belongs to this table only.
 
     The table's mark must be old enough that other tables in the folder had time to add theirs. Tables created by the first
@@ -270,7 +270,7 @@ def _read(metastore: Metastore, path: ObjectPath) -> tuple[Table | None, dict[Va
     table: Table | None = tables.load(metastore, path)
     if table is None or not table.partitionKeys:
         return table, {}
-    partitions = PartitionCommits(metastore, path).partitions(table)
+    partitions = HiveCommits(metastore, path).partitions(table)
     return tables.load(metastore, path), partitions
 
 
@@ -280,7 +280,7 @@ def _used(table: Table | None, partitions: Mapping[Values, Partition]) -> list[s
     return [file_uri(one.sd.location).rstrip("/") for one in read if one.sd.location]
 
 
-def _note_dropped(table: Table | None, partitions: Mapping[Values, Partition], entries: Collection[Entry]) -> None:
+def _note_dropped(table: Table | None, partitions: Mapping[Values, Partition], entries: Collection[FileEntry]) -> None:
     """Log which partitions were dropped by others, before their files are deleted."""
     if table is None or not table.partitionKeys:
         return

@@ -25,7 +25,7 @@ from urllib.parse import unquote
 
 from hive_metastore.ttypes import Partition, Table
 
-from airflow_dynamic_tables.clients.files import Entry, exists, list_files, plain_path, read_text, write_text
+from airflow_dynamic_tables.clients.files import FileEntry, exists, list_files, plain_path, read_text, write_text
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import file_uri, partition_keys_of
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -37,7 +37,7 @@ from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.formats.base import Undone
 from airflow_dynamic_tables.formats.commits import ATTEMPTS, TOKEN
 from airflow_dynamic_tables.formats.hive import parameters as tables
-from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
+from airflow_dynamic_tables.formats.hive.commits import HiveCommits, Values
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def claim(table: Table) -> None:
         write_text(mark, f"{table.dbName}.{table.tableName}")
 
 
-def owners(entries: Iterable[Entry], location: str, before: datetime) -> dict[str, bool]:
+def owners(entries: Iterable[FileEntry], location: str, before: datetime) -> dict[str, bool]:
     """Return the ids of all tables that marked a folder, and whether each mark is older than a time.
 
     :param entries: all entries of the folder of stages, whose URI is ``location``.
@@ -107,7 +107,7 @@ def was_about_to_land(stage: str) -> bool:
     return exists(f"{stage}/{_REPLACED}")
 
 
-def replaced_since(entries: Sequence[Entry], location: str, before: datetime) -> list[str]:
+def replaced_since(entries: Sequence[FileEntry], location: str, before: datetime) -> list[str]:
     """Return the folders replaced since a time."""
     root = plain_path(location)
     folders: list[str] = []
@@ -178,7 +178,7 @@ def _undone_partitions(metastore: Metastore, path: ObjectPath, table: Table) -> 
     lost = undone(table)
     history = _history(table, [*tables.versions(table), *([lost] if lost is not None else [])], {})
     put_back: dict[int, list[Values]] = {}
-    for values, one in PartitionCommits(metastore, path).partitions(table, history.named()).items():
+    for values, one in HiveCommits(metastore, path).partitions(table, history.named()).items():
         version = history.last_of(values)
         if version is not None and history.is_put_back(version, values, one):
             put_back.setdefault(version.number, []).append(values)

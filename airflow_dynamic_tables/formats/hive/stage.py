@@ -34,7 +34,7 @@ from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
 from airflow_dynamic_tables.formats.commits import TOKEN, check_base, check_result, unknown, until_done
 from airflow_dynamic_tables.formats.data_files import Folder, staged_partitions
 from airflow_dynamic_tables.formats.hive import parameters as tables
-from airflow_dynamic_tables.formats.hive.commits import Changes, PartitionCommits, Values, guard
+from airflow_dynamic_tables.formats.hive.commits import HiveCommits, PartitionChanges, Values, guard
 from airflow_dynamic_tables.formats.hive.parameters import Pending
 from airflow_dynamic_tables.formats.hive.records import claim, record, undone, was_about_to_land, write_replaced
 
@@ -66,7 +66,7 @@ class HiveStagedTable(StagedTable):
         self._path = path
         self._format = file_format
         self._token = token
-        self._commits = PartitionCommits(metastore, path)
+        self._commits = HiveCommits(metastore, path)
 
     def begin(self) -> str:
         return tables.stage_of(self._location, self._token)
@@ -183,7 +183,11 @@ class HiveStagedTable(StagedTable):
             self._alter(table, expected)
             return None
         columns = tables.evolved(self._metastore, table, request)
-        changes = self._changes(table, commit) if keys else Changes(commit.staged, frozenset(), frozenset(), (table.sd.location,))
+        changes = (
+            self._changes(table, commit)
+            if keys
+            else PartitionChanges(commit.staged, frozenset(), frozenset(), (table.sd.location,))
+        )
         if changes is None:
             return None
         lost = undone(table)
@@ -244,7 +248,7 @@ class HiveStagedTable(StagedTable):
                 "drop the table or give it another name."
             )
 
-    def _changes(self, table: Table, commit: _Commit) -> Changes | None:
+    def _changes(self, table: Table, commit: _Commit) -> PartitionChanges | None:
         """Return the partition changes of a commit; ``None`` if the table has to be read again."""
         planned = commit.request.partitions
         keys = commit.request.partition_keys
@@ -259,7 +263,7 @@ class HiveStagedTable(StagedTable):
         if left:
             return None
         self._check_distinct(keys, staged.keys() | existing.keys(), staged)
-        return Changes(
+        return PartitionChanges(
             filled=staged,
             emptied=frozenset(replaced.keys() - staged.keys()),
             missing=frozenset(staged.keys() - existing.keys()),

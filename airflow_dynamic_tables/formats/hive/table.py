@@ -36,12 +36,12 @@ from airflow_dynamic_tables.formats.data_files import first_rows
 from airflow_dynamic_tables.formats.fingerprints import SameRows
 from airflow_dynamic_tables.formats.hive import compaction as looking
 from airflow_dynamic_tables.formats.hive import parameters as tables
-from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
+from airflow_dynamic_tables.formats.hive.commits import HiveCommits, Values
 from airflow_dynamic_tables.formats.hive.compaction import CompactableStage
 from airflow_dynamic_tables.formats.hive.folders import (
     Files,
     Folder,
-    Listing,
+    FolderListing,
     by_partition,
     delete_orphans,
     list_folders,
@@ -151,7 +151,7 @@ class _LoadedHiveTable(LoadedTable):
     def _versions(self) -> list[Version]:
         versions = tables.versions(self._table)
         pending = tables.pending(self._table)
-        if pending is not None and pending.version.number and PartitionCommits(self._metastore, self._path).landed(pending):
+        if pending is not None and pending.version.number and HiveCommits(self._metastore, self._path).landed(pending):
             versions.append(pending.version)
         return versions
 
@@ -160,7 +160,7 @@ class _LoadedHiveTable(LoadedTable):
         return find_undone(self._metastore, self._path, self._table) or []
 
     @cached_property
-    def _listing(self) -> Listing:
+    def _listing(self) -> FolderListing:
         return list_folders(self._seen.folders.items())
 
     @cached_property
@@ -177,7 +177,7 @@ class _LoadedHiveTable(LoadedTable):
             keys = partition_keys_of(table)
             partitions: Mapping[Values, Table | Partition] = {(): table}
             if keys:
-                partitions = PartitionCommits(self._metastore, self._path).partitions(table)
+                partitions = HiveCommits(self._metastore, self._path).partitions(table)
             again = tables.load(self._metastore, self._path)
             if again is None or (tables.revision(again), again.sd.location) != (tables.revision(table), table.sd.location):
                 continue
@@ -294,7 +294,7 @@ def _listed(source: Source, store: MetastoreStore, view: str) -> tuple[SourceBin
     file_format, options = _reading(path, table, columns)
     partitions: dict[Values, Table | Partition] = {(): table}
     if keys:
-        partitions = {**PartitionCommits(store.metastore, path).partitions(table)}
+        partitions = {**HiveCommits(store.metastore, path).partitions(table)}
     specs = {values: dict(zip(keys, values, strict=True)) for values in partitions}
     locations = {values: one.sd.location if keys else location_of(table) for values, one in partitions.items()}
     folders = [(file_uri(location).rstrip("/"), specs[values]) for values, location in locations.items() if location]

@@ -27,7 +27,7 @@ from airflow_dynamic_tables.exceptions import CommitRejectedError, StageRejected
 from airflow_dynamic_tables.formats.commits import COMPACTION
 from airflow_dynamic_tables.formats.fingerprints import name_of_merged
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.iceberg.files import Changes, ReplaceFiles
+from airflow_dynamic_tables.formats.iceberg.files import ReplaceFiles, TableTransaction
 from airflow_dynamic_tables.formats.iceberg.row_deletions import knows_all_schemas, unreadable_by_name
 from airflow_dynamic_tables.formats.iceberg.staged import read_footers, staged_partition
 from airflow_dynamic_tables.formats.merging import Shape, merge, shape
@@ -134,7 +134,7 @@ def transaction(table: Table, done: Sequence[Merged], token: str) -> Transaction
 
     :raises CommitRejectedError: if a source file was removed, or one of its rows may have been deleted.
     """
-    changes = Changes(table)
+    changes = TableTransaction(table)
     sources = {source.file_path for one in done for source in one.sources}
     if why_not(table) is not None or table.spec().spec_id != done[0].spec_id:
         raise CommitRejectedError("The table was changed meanwhile so that it cannot be compacted.")

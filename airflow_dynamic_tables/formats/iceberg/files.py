@@ -34,7 +34,7 @@ from airflow_dynamic_tables.formats.commits import FENCE
 log = logging.getLogger(__name__)
 
 
-class Changes(Transaction):
+class TableTransaction(Transaction):
     """A transaction that updates its metadata incrementally; PyIceberg's copies all metadata on each access.
 
     It disables PyIceberg's retry for the given table, because a retry would publish on top of a fence.

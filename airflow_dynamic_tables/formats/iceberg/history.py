@@ -20,7 +20,7 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from airflow_dynamic_tables.clients.files import Deleted, Entry, as_os_errors, plain_path
+from airflow_dynamic_tables.clients.files import Deleted, FileEntry, as_os_errors, plain_path
 from airflow_dynamic_tables.clients.iceberg.catalog import warehouse
 from airflow_dynamic_tables.clients.iceberg.revisions import dated
 from airflow_dynamic_tables.clients.iceberg.schemas import columns_of
@@ -31,7 +31,7 @@ from airflow_dynamic_tables.core.versions import SHORTEST_AGE, Retention, Stream
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError, SchemaEvolutionError
 from airflow_dynamic_tables.formats.commits import FENCE, TOKEN
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.iceberg.files import Changes, InOrder
+from airflow_dynamic_tables.formats.iceberg.files import InOrder, TableTransaction
 from airflow_dynamic_tables.formats.orphans import References, check_own_folder, delete_unreferenced
 
 _ATTEMPTS = 5
@@ -135,7 +135,7 @@ def expire(store: IcebergStore, path: ObjectPath, choose: Callable[[Table], Sequ
             return 0
         try:
             with store.errors(), as_os_errors():
-                changes = Changes(table)
+                changes = TableTransaction(table)
                 _Expiry(changes).by_ids(chosen).commit()
                 changes.commit_transaction()
         except (CommitFailedException, ValueError):
@@ -200,7 +200,7 @@ def delete_orphans(store: IcebergStore, path: ObjectPath, before: datetime, held
     location = table.location().rstrip("/")
     check_own_folder(location, [*filter(None, [warehouse(store.tables)]), *_other_folders(store, table)])
 
-    def read(entries: Sequence[Entry]) -> References | None:
+    def read(entries: Sequence[FileEntry]) -> References | None:
         table = tables.load(store, path)
         if table is None or table.location().rstrip("/") != location:
             return None
@@ -211,7 +211,7 @@ def delete_orphans(store: IcebergStore, path: ObjectPath, before: datetime, held
         metadata_before = min(before, _newest(entries) - LONGEST_COMMIT)
         root = plain_path(location)
 
-        def limit(entry: Entry, has_stages: bool) -> datetime | None:
+        def limit(entry: FileEntry, has_stages: bool) -> datetime | None:
             if entry.path.startswith(f"{root}/data/"):
                 return before
             is_metadata = entry.path.startswith(f"{root}/metadata/") and entry.path.endswith(_METADATA)
@@ -229,12 +229,12 @@ def _other_folders(store: IcebergStore, table: Table) -> list[str]:
     return [folder for folder in folders if folder != own]
 
 
-def _newest(entries: Sequence[Entry]) -> datetime:
+def _newest(entries: Sequence[FileEntry]) -> datetime:
     """Return the modification time of the newest file, by the storage clock."""
     return max((entry.changed_at for entry in entries if entry.changed_at is not None), default=datetime.max.replace(tzinfo=UTC))
 
 
-def _other_table(table: Table, entries: Sequence[Entry], used: Collection[str]) -> str | None:
+def _other_table(table: Table, entries: Sequence[FileEntry], used: Collection[str]) -> str | None:
     """Return a metadata file of another table in this folder; the first release placed tables by name alone."""
     location = table.location().rstrip("/")
     root = plain_path(location)

@@ -59,7 +59,7 @@ from airflow_dynamic_tables.formats.commits import (
 )
 from airflow_dynamic_tables.formats.iceberg import compaction as compacting
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.iceberg.files import AllFiles, Changes, FenceOff, ReplaceFiles
+from airflow_dynamic_tables.formats.iceberg.files import AllFiles, FenceOff, ReplaceFiles, TableTransaction
 from airflow_dynamic_tables.formats.iceberg.history import RestoreFiles, position, remember_position
 from airflow_dynamic_tables.formats.iceberg.staged import read_footers, staged_partition
 from airflow_dynamic_tables.formats.small_files import Compacted, Limits
@@ -242,7 +242,7 @@ class IcebergStagedTable(StagedTable):
             table
         ):  # no commit succeeds on a table that another engine upgraded
             return True
-        transaction = Changes(table)
+        transaction = TableTransaction(table)
         with preparing(self._path):
             FenceOff(transaction, table.io, self._token).commit()
         return None if swap(transaction, self._path) is None else True
@@ -293,7 +293,7 @@ class IcebergStagedTable(StagedTable):
 
     def _restoration(self, table: Table, number: int, *, with_columns: bool) -> Transaction:
         old = kept_version(tables.versions(table), number, self._path)
-        transaction = Changes(table)
+        transaction = TableTransaction(table)
         if with_columns:
             self._restore_layout(transaction, table, int(old.snapshot))
         made = tables.next_number(table)
@@ -309,7 +309,7 @@ class IcebergStagedTable(StagedTable):
             transaction.forget_keys()
         return transaction
 
-    def _restore_layout(self, transaction: Changes, table: Table, snapshot: int) -> None:
+    def _restore_layout(self, transaction: TableTransaction, table: Table, snapshot: int) -> None:
         """Restore the columns and partition keys as of a snapshot, if they differ."""
         then = tables.layout(tables.as_of(table, snapshot))
         restored = next(one for one in table.snapshots() if one.snapshot_id == snapshot)
@@ -322,9 +322,9 @@ class IcebergStagedTable(StagedTable):
             tables.remember_dropped(transaction, table, (column.name for column in then.columns))
             transaction.replace(replacement(table.metadata, then.columns, keys))
 
-    def _evolution(self, table: Table, request: CommitRequest) -> Changes:
+    def _evolution(self, table: Table, request: CommitRequest) -> TableTransaction:
         check_names(request.result.columns, request.partition_keys)
-        transaction = Changes(table)
+        transaction = TableTransaction(table)
         if tables.is_new(table):
             self._define(transaction, request)
         else:
@@ -336,7 +336,7 @@ class IcebergStagedTable(StagedTable):
         tables.find_columns_by_name(transaction)
         return transaction
 
-    def _define(self, transaction: Changes, request: CommitRequest) -> None:
+    def _define(self, transaction: TableTransaction, request: CommitRequest) -> None:
         """Add columns and partition keys to an empty table."""
         with transaction.update_schema() as schema:
             for field in schema_of(request.result.columns).fields:
@@ -345,7 +345,7 @@ class IcebergStagedTable(StagedTable):
             for key in key_fields(transaction.table_metadata.schema(), request.partition_keys):
                 spec.add_field(key.source.name, key.transform, key.name)
 
-    def _evolve(self, transaction: Changes, table: Table, request: CommitRequest) -> None:
+    def _evolve(self, transaction: TableTransaction, table: Table, request: CommitRequest) -> None:
         """Append new columns, or replace all columns where a rebuild is permitted."""
         layout = tables.layout(table)
         keys = request.partition_keys

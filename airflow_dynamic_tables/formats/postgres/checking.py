@@ -57,7 +57,7 @@ class ServerColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerTable:
+class DefinedTable:
     """A table as defined in the server."""
 
     name: TableName
@@ -100,7 +100,7 @@ class ServerTable:
         return f"{self.value(key)} = {literal(value)}"
 
 
-def find(database: OpenDatabase, name: TableName) -> ServerTable | None:
+def find(database: OpenDatabase, name: TableName) -> DefinedTable | None:
     """Return the table with this name, or ``None`` if the name is free.
 
     :raises StageRejectedError: if the name belongs to an object that is not a table.
@@ -117,10 +117,10 @@ def find(database: OpenDatabase, name: TableName) -> ServerTable | None:
         )
         for row in database.rows(_COLUMNS, {"oid": rows[0].oid})
     )
-    return ServerTable(name, rows[0].oid, rows[0].comment, columns, is_partitioned=rows[0].kind == "p")
+    return DefinedTable(name, rows[0].oid, rows[0].comment, columns, is_partitioned=rows[0].kind == "p")
 
 
-def layout_columns(table: ServerTable, known: Iterable[Column]) -> tuple[Column, ...]:
+def layout_columns(table: DefinedTable, known: Iterable[Column]) -> tuple[Column, ...]:
     """Return the columns of a table that queries have to return.
 
     Columns written by a commit keep their recorded type, because several Spark types map to one PostgreSQL type. Columns that a
@@ -169,7 +169,7 @@ def check_free(database: OpenDatabase, name: TableName) -> None:
     raise TableAlreadyExistsError(f"{name} is there already, {there.kind} of user {there.owner}{by}; it stays as it is.")
 
 
-def checked_stage(database: OpenDatabase, name: TableName, request: CommitRequest) -> ServerTable:
+def checked_stage(database: OpenDatabase, name: TableName, request: CommitRequest) -> DefinedTable:
     """Return the stage table after checking it against the job's result and the plan.
 
     :raises StageRejectedError: if a check fails.
@@ -202,7 +202,7 @@ def checked_stage(database: OpenDatabase, name: TableName, request: CommitReques
     return stage
 
 
-def _check_moments(stage: ServerTable, request: CommitRequest) -> None:
+def _check_moments(stage: DefinedTable, request: CommitRequest) -> None:
     """Check that no partition of a ``timestamp with time zone`` key is planned.
 
     Planned values have no time zone, and the server's may differ from Spark's.
@@ -218,13 +218,13 @@ def _check_moments(stage: ServerTable, request: CommitRequest) -> None:
             )
 
 
-def _first_strange(database: OpenDatabase, stage: ServerTable, planned: str, request: CommitRequest) -> str:
+def _first_strange(database: OpenDatabase, stage: DefinedTable, planned: str, request: CommitRequest) -> str:
     keys = ", ".join(f"{quote(key)}::text" for key in request.partition_keys) or "'' AS nothing"
     rows = database.rows(f"SELECT {keys} FROM {stage.name.quoted} WHERE ({planned}) IS NOT TRUE LIMIT 1")
     return shown(describe(dict(zip(request.partition_keys, rows[0], strict=False))))
 
 
-def check_conversions(database: OpenDatabase, stage: ServerTable, target: ServerTable) -> None:
+def check_conversions(database: OpenDatabase, stage: DefinedTable, target: DefinedTable) -> None:
     """Check that the columns of a table can store the staged values without loss if users changed their types.
 
     :raises StageRejectedError: if a value would be rounded or truncated.
@@ -243,7 +243,7 @@ def check_conversions(database: OpenDatabase, stage: ServerTable, target: Server
             )
 
 
-def check_inserted(database: OpenDatabase, stage: ServerTable, target: ServerTable, condition: str) -> None:
+def check_inserted(database: OpenDatabase, stage: DefinedTable, target: DefinedTable, condition: str) -> None:
     """Check that triggers and rules of a table did not change the inserted rows.
 
     :param target: the table before columns were added to it.

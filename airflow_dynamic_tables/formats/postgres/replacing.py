@@ -19,7 +19,7 @@ from airflow_dynamic_tables.clients.postgres.tables import LOCK_NOT_AVAILABLE
 from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import CommitRejectedError, SchemaEvolutionError, StageRejectedError
-from airflow_dynamic_tables.formats.postgres.checking import ServerTable, check_conversions, check_inserted, find
+from airflow_dynamic_tables.formats.postgres.checking import DefinedTable, check_conversions, check_inserted, find
 from airflow_dynamic_tables.formats.postgres.records import Horizon, lock_for_itself
 
 _OBSTACLES = """
@@ -160,7 +160,7 @@ class Structure:
     fitting: tuple[str, ...] = field(default=(), compare=False)
 
 
-def structure(database: OpenDatabase, old: ServerTable, stage: ServerTable) -> Structure:
+def structure(database: OpenDatabase, old: DefinedTable, stage: DefinedTable) -> Structure:
     """Return the statements that the stage table needs before it can replace a table."""
     filled = {"oid": str(old.oid), "stage": str(stage.oid), "new": _formatted(stage.name.quoted)}
     obstacles = [row.what for row in database.rows(_filled(_OBSTACLES, filled))]
@@ -204,7 +204,7 @@ def _digest(stage: TableName) -> str:
     return hashlib.sha256(str(stage).encode()).hexdigest()[:16]
 
 
-def other_types(old: ServerTable, stage: ServerTable) -> list[str]:
+def other_types(old: DefinedTable, stage: DefinedTable) -> list[str]:
     """Describe the columns whose types would change if the stage replaced the table."""
     made = {column.name: column for column in stage.columns}
     return [
@@ -214,7 +214,7 @@ def other_types(old: ServerTable, stage: ServerTable) -> list[str]:
     ]
 
 
-def _nullability(old: ServerTable, stage: ServerTable) -> list[str]:
+def _nullability(old: DefinedTable, stage: DefinedTable) -> list[str]:
     required = {column.name for column in old.columns if column.required}
     return [
         f"ALTER TABLE {stage.name.quoted} ALTER {quote(column.name)} {'SET' if column.name in required else 'DROP'} NOT NULL"
@@ -280,14 +280,14 @@ class Replacing:
     """
 
     database: OpenDatabase
-    stage: ServerTable
+    stage: DefinedTable
     rows: int
     horizon: Horizon
     patience: float
 
     def create(self, name: TableName) -> None:
         """Create the table from the stage."""
-        new = ServerTable(name, self.stage.oid, None, self.stage.columns)
+        new = DefinedTable(name, self.stage.oid, None, self.stage.columns)
         if self.horizon.older_snapshots(self.database):
             # A renamed stage would look incomplete to older snapshots; a new table looks empty to them.
             self.database.run(f"CREATE TABLE {new.name.quoted} (LIKE {self.stage.name.quoted})")
@@ -298,7 +298,7 @@ class Replacing:
         self.database.run(f"ALTER TABLE {self.stage.name.quoted} RENAME TO {quote(new.name.table)}")
 
     def replace(
-        self, target: ServerTable, partitions: PartitionSet, columns: Sequence[Column], *, is_rebuild: bool = False
+        self, target: DefinedTable, partitions: PartitionSet, columns: Sequence[Column], *, is_rebuild: bool = False
     ) -> None:
         """Replace rows of an existing table.
 
@@ -308,7 +308,7 @@ class Replacing:
         if not (partitions.is_whole and self.take_place(target, is_rebuild=is_rebuild)):
             self.delete_and_insert(target, partitions, [column for column in columns if column.name not in target.types])
 
-    def take_place(self, old: ServerTable, *, is_rebuild: bool) -> bool:
+    def take_place(self, old: DefinedTable, *, is_rebuild: bool) -> bool:
         """Swap the stage with a table, preserving the structure of the table.
 
         :param is_rebuild: whether columns change, so that a swap is the only way.
@@ -334,7 +334,7 @@ class Replacing:
             raise violation(old, error) from error
         return True
 
-    def _swap(self, old: ServerTable, found: Structure, patience: float) -> None:
+    def _swap(self, old: DefinedTable, found: Structure, patience: float) -> None:
         try:
             for statement in (*found.fitting, *found.before):
                 self.database.run(statement)
@@ -351,7 +351,7 @@ class Replacing:
                 raise _StaysError(" ".join((error.said, error.detail)).strip()) from error
             raise
 
-    def _lock(self, old: ServerTable, patience: float) -> None:
+    def _lock(self, old: DefinedTable, patience: float) -> None:
         """Lock the table while no session holds a snapshot older than the stage."""
         deadline = time.monotonic() + patience
         while True:
@@ -371,7 +371,7 @@ class Replacing:
             else:
                 return
 
-    def delete_and_insert(self, target: ServerTable, partitions: PartitionSet, new: Sequence[Column]) -> None:
+    def delete_and_insert(self, target: DefinedTable, partitions: PartitionSet, new: Sequence[Column]) -> None:
         """Delete the rows of the given partitions and insert those of the stage, without blocking readers.
 
         :param new: columns to add to the table.
@@ -412,7 +412,7 @@ class Replacing:
             raise violation(target, error) from error
         self._drop_stage()
 
-    def _check_references(self, target: ServerTable) -> bool:
+    def _check_references(self, target: DefinedTable) -> bool:
         """Check that deleting rows does not cascade to other tables.
 
         :return: whether foreign keys refer to the table.
@@ -427,7 +427,7 @@ class Replacing:
                 )
         return bool(keys)
 
-    def _insertion(self, target: ServerTable) -> str:
+    def _insertion(self, target: DefinedTable) -> str:
         names = ", ".join(map(quote, self.stage.types))
         into = f"INSERT INTO {target.name.quoted} ({names}) OVERRIDING SYSTEM VALUE"
         return f"{into} SELECT {names} FROM {self.stage.name.quoted}"
@@ -436,7 +436,7 @@ class Replacing:
         self.database.run(f"DROP TABLE {self.stage.name.quoted}")
 
 
-def update_comments(database: OpenDatabase, table: ServerTable, comment: str | None, columns: Sequence[Column]) -> None:
+def update_comments(database: OpenDatabase, table: DefinedTable, comment: str | None, columns: Sequence[Column]) -> None:
     """Write the comments of a table and its columns where they differ."""
     if comment is not None and comment != table.comment:
         database.run(f"COMMENT ON TABLE {table.name.quoted} IS {literal(comment)}")
@@ -447,7 +447,7 @@ def update_comments(database: OpenDatabase, table: ServerTable, comment: str | N
             database.run(f"COMMENT ON COLUMN {table.name.quoted}.{quote(column.name)} IS {text}")
 
 
-def violation(table: ServerTable, error: PostgresError) -> Exception:
+def violation(table: DefinedTable, error: PostgresError) -> Exception:
     """Translate a data error of a table to :class:`StageRejectedError`; return any other error unchanged."""
     if (error.sqlstate or "")[:2] in (_VIOLATIONS, "22", "42"):
         said = " ".join((error.said, error.detail if error.detail not in error.said else "")).strip()

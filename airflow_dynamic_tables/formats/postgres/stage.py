@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote as quote_path
 from urllib.parse import unquote
 
-from airflow_dynamic_tables.clients.files import Deleted, Entry, delete_entries, delete_folder, list_entries, plain_path
+from airflow_dynamic_tables.clients.files import Deleted, FileEntry, delete_entries, delete_folder, list_entries, plain_path
 from airflow_dynamic_tables.clients.postgres.ddl import STAGE, TableName, is_own
 from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresError, literal, quote
 from airflow_dynamic_tables.clients.postgres.tables import (
@@ -45,7 +45,7 @@ from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
 from airflow_dynamic_tables.formats.commits import check_base, check_result, fresh_until, unknown, until_done
 from airflow_dynamic_tables.formats.orphans import check_own_folder
 from airflow_dynamic_tables.formats.postgres import records
-from airflow_dynamic_tables.formats.postgres.checking import ServerTable, check_free, checked_stage, find, layout_columns
+from airflow_dynamic_tables.formats.postgres.checking import DefinedTable, check_free, checked_stage, find, layout_columns
 from airflow_dynamic_tables.formats.postgres.records import Horizon, Record, Seen
 from airflow_dynamic_tables.formats.postgres.replacing import Replacing, update_comments
 
@@ -167,7 +167,7 @@ class JdbcStagedTable(StagedTable):
         records.add(opened, self._name, record)
         return version
 
-    def _check_table(self, opened: OpenDatabase, seen: Seen) -> ServerTable | None:
+    def _check_table(self, opened: OpenDatabase, seen: Seen) -> DefinedTable | None:
         """Return the table left by the latest commit; ``None`` if the name is free.
 
         :raises StageRejectedError: if it was not created by a refresh.
@@ -183,7 +183,7 @@ class JdbcStagedTable(StagedTable):
             )
         return table
 
-    def _check_generation(self, opened: OpenDatabase, request: CommitRequest, target: ServerTable | None) -> None:
+    def _check_generation(self, opened: OpenDatabase, request: CommitRequest, target: DefinedTable | None) -> None:
         """Check that the table is the one the refresh was planned on, and was not restored to an earlier version.
 
         :raises CommitRejectedError: if it was dropped, or dropped and recreated.
@@ -292,7 +292,7 @@ def drop_stage(store: PostgresStore, database: str, table: TableName, stage: Tab
         return int(size.bytes or 0)
 
 
-def layout_of(table: ServerTable, record: Record | None) -> TableLayout:
+def layout_of(table: DefinedTable, record: Record | None) -> TableLayout:
     """Return the layout that the next refresh has to match."""
     if record is None:
         return TableLayout(layout_columns(table, ()))
@@ -328,7 +328,7 @@ def delete_left(
     with store.server.connected(database) as opened:
         left = opened.rows(_LEFT, {"schema": table.schema, "prefix": f"{table.table}{STAGE}"})
     holding = {plain_path(stage).removeprefix(f"{root}/").partition("/")[0] for stage in held()}
-    folders: dict[str, list[Entry]] = {}
+    folders: dict[str, list[FileEntry]] = {}
     for entry in entries:
         folders.setdefault(entry.path.removeprefix(f"{root}/").partition("/")[0], []).append(entry)
     due = [name for name, inside in folders.items() if name not in holding and _is_older(inside, before)]
@@ -346,7 +346,7 @@ def delete_left(
     return deleted
 
 
-def _is_older(entries: Iterable[Entry], before: datetime) -> bool:
+def _is_older(entries: Iterable[FileEntry], before: datetime) -> bool:
     """Return whether all files of a folder are old; folders are ignored because object stores keep no time for them."""
     return all(entry.changed_at is not None and entry.changed_at < before for entry in entries if not entry.is_folder)
 

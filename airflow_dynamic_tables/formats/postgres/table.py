@@ -22,7 +22,7 @@ from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import StageRejectedError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable, RowCounts, TableContent, Undone, kept_version
 from airflow_dynamic_tables.formats.postgres import records
-from airflow_dynamic_tables.formats.postgres.checking import ServerTable, check_free, find
+from airflow_dynamic_tables.formats.postgres.checking import DefinedTable, check_free, find
 from airflow_dynamic_tables.formats.postgres.records import Record
 from airflow_dynamic_tables.formats.postgres.stage import JdbcStagedTable, Once, OneOffStagedTable, delete_left, layout_of
 
@@ -146,7 +146,7 @@ class _LoadedJdbcTable(LoadedTable):
         return [{name: _date(value) if name in dated else value for name, value in row._mapping.items()} for row in read]
 
     @cached_property
-    def _seen(self) -> tuple[ServerTable, Record] | None:
+    def _seen(self) -> tuple[DefinedTable, Record] | None:
         """The table, and the record of its last commit; ``None`` if either does not exist."""
         with self._server.connected(self._database) as database, suppress(StageRejectedError):
             record, table = records.look(database, self._name).record, find(database, self._name)
@@ -154,7 +154,7 @@ class _LoadedJdbcTable(LoadedTable):
         return None  # not a table; the commit raises the error
 
     @property
-    def _filled(self) -> tuple[ServerTable, Record]:
+    def _filled(self) -> tuple[DefinedTable, Record]:
         if self._seen is None:
             raise TableNotFoundError(f"Table {self._path} does not exist or has no version yet.")
         return self._seen

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_dynamic_tables.catalog.values import CatalogView
-from airflow_dynamic_tables.clients.files import Entry, exists, list_entries, plain_path
+from airflow_dynamic_tables.clients.files import FileEntry, exists, list_entries, plain_path
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import NULL_PARTITION, PartitionSpec, describe
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
@@ -95,7 +95,7 @@ def _name_of(file: str, base: str | None, keys: Sequence[str], values: Mapping[s
 def _below(root: str, keys: Sequence[str]) -> dict[str, PartitionFolder]:
     """Return the folders whose names contain values of all keys, in any order."""
     top = plain_path(root)
-    inside: dict[str, list[Entry]] = {}
+    inside: dict[str, list[FileEntry]] = {}
     for entry in list_entries(root):
         names = entry.path.rstrip("/")[len(top) + 1 :].split("/")
         if len(names) >= len(keys) and not is_hidden("/".join(names[: len(keys)])):
@@ -110,7 +110,7 @@ def _below(root: str, keys: Sequence[str]) -> dict[str, PartitionFolder]:
     return folders
 
 
-def _folder(values: Mapping[str, str], location: str, entries: Sequence[Entry]) -> PartitionFolder:
+def _folder(values: Mapping[str, str], location: str, entries: Sequence[FileEntry]) -> PartitionFolder:
     times = [entry.changed_at for entry in entries if entry.changed_at is not None]
     own = plain_path(location)
     return PartitionFolder(

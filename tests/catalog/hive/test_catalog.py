@@ -12,7 +12,7 @@ import pytest
 from hive_metastore import ttypes
 from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
 
-from airflow_dynamic_tables.catalog.base import Defaults
+from airflow_dynamic_tables.catalog.base import CatalogDefaults
 from airflow_dynamic_tables.catalog.file import load_catalogs
 from airflow_dynamic_tables.catalog.hive import partitions as hive_partitions
 from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
@@ -92,7 +92,7 @@ class TestCatalogsFile:
             f"- {{name: near, type: hive, connection-params: {{uri: '{hive_metastore.uri}', warehouse: lake}}}}\n"
             "- {name: far, type: hive, conn-id: metastore, default-database: far}\n"
         )
-        manager = load_catalogs(file, Defaults("sqlite://", f"file://{tmp_path}"))
+        manager = load_catalogs(file, CatalogDefaults("sqlite://", f"file://{tmp_path}"))
         near, far = manager.get("near"), manager.get("far")
         assert isinstance(near, HiveCatalog)
         assert isinstance(far, HiveCatalog)
@@ -113,7 +113,7 @@ class TestCatalogsFile:
     def test_what_is_no_address(self, tmp_path: Path, params: str, words: str) -> None:
         file = tmp_path / "catalogs.yaml"
         file.write_text(f"catalogs: [{{name: lake, type: hive{params}}}]")
-        manager = load_catalogs(file, Defaults("sqlite://", f"file://{tmp_path}"))
+        manager = load_catalogs(file, CatalogDefaults("sqlite://", f"file://{tmp_path}"))
         with pytest.raises(ConfigurationError, match=rf"/catalogs\.yaml:1:12: catalog lake: .*{words}"):
             manager.get("lake")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.catalog.base import CatalogEntry, Defaults
+from airflow_dynamic_tables.catalog.base import CatalogDefaults, CatalogEntry
 from airflow_dynamic_tables.catalog.file import read_entries
 from airflow_dynamic_tables.catalog.iceberg.encoding import server_of
 from airflow_dynamic_tables.catalog.registry import CATALOG_TYPES, _of_connection, make_catalog
@@ -152,7 +152,7 @@ KINDS["{kind}"].load()
     assert loaded.stderr.splitlines()[-1].endswith(str(MissingExtraError(kind)))
 
 
-def defaults(connection: dict[str, object] | None = None) -> Defaults:
+def defaults(connection: dict[str, object] | None = None) -> CatalogDefaults:
     """Without anything, but for a connection ``ice``."""
     connections = environment_connections({"AIRFLOW_CONN_ICE": json.dumps(connection)} if connection else {})
-    return Defaults("sqlite://", "file:///srv/warehouse", connections)
+    return CatalogDefaults("sqlite://", "file:///srv/warehouse", connections)

@@ -12,7 +12,7 @@ from pyiceberg.exceptions import OAuthError, UnauthorizedError
 
 from airflow_dynamic_tables.catalog.iceberg.catalog import IcebergCatalog
 from airflow_dynamic_tables.clients.iceberg import rest
-from airflow_dynamic_tables.clients.iceberg.servers import Server
+from airflow_dynamic_tables.clients.iceberg.servers import IcebergServer
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
     CommitRejectedError,
@@ -41,11 +41,11 @@ def server(iceberg_rest: IcebergRest) -> Iterator[IcebergRest]:
 def client(server: IcebergRest, **properties: str) -> IcebergCatalog:
     named = {name.replace("_", "-"): value for name, value in properties.items()}
     oauth = {"oauth2-server-uri": f"{server.uri}/v1/oauth/tokens"}
-    return IcebergCatalog("lake", Server("lake", "rest", {"uri": server.uri, **oauth, **named}))
+    return IcebergCatalog("lake", IcebergServer("lake", "rest", {"uri": server.uri, **oauth, **named}))
 
 
 def test_a_server_that_is_down() -> None:
-    catalog = IcebergCatalog("lake", Server("lake", "rest", {"uri": f"http://127.0.0.1:{free_port()}"}))
+    catalog = IcebergCatalog("lake", IcebergServer("lake", "rest", {"uri": f"http://127.0.0.1:{free_port()}"}))
     with pytest.raises(CatalogUnavailableError, match=r"^Cannot reach catalog lake: .*onnection refused"):
         catalog.open()
 
@@ -181,15 +181,15 @@ def test_a_change_of_properties_whose_answer_is_lost_is_told_as_unknown(
 
 
 def test_a_server_that_repeats_the_secret_of_a_credential_tells_it_nobody() -> None:
-    server = Server("lake", "rest", {"uri": "http://127.0.0.1", "credential": "tester:wr0ng"})
+    server = IcebergServer("lake", "rest", {"uri": "http://127.0.0.1", "credential": "tester:wr0ng"})
     with pytest.raises(CatalogUnavailableError) as error, server.errors():
         raise OAuthError("invalid_client: tester may not enter by wr0ng")
     assert str(error.value) == f"{NEVER_ACCEPTED} connection: invalid_client: tester may not enter by ***"
-    server = Server("lake", "rest", {"uri": "http://127.0.0.1", "header.Authorization": "Bearer wr0ng"})
+    server = IcebergServer("lake", "rest", {"uri": "http://127.0.0.1", "header.Authorization": "Bearer wr0ng"})
     with pytest.raises(CatalogUnavailableError) as error, server.errors():
         raise UnauthorizedError("wr0ng is unknown")
     assert str(error.value) == f"{NEVER_ACCEPTED} connection: *** is unknown"
-    server = Server("lake", "rest", {"uri": "http://127.0.0.1", "header.X-Team": " "})
+    server = IcebergServer("lake", "rest", {"uri": "http://127.0.0.1", "header.X-Team": " "})
     with pytest.raises(CatalogUnavailableError, match="connection: who are you"), server.errors():
         raise UnauthorizedError("who are you")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.catalog.iceberg.catalog import IcebergCatalog
-from airflow_dynamic_tables.clients.iceberg.servers import Server
+from airflow_dynamic_tables.clients.iceberg.servers import IcebergServer
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import CommitRejectedError
 from tests.support.benches.catalogs import empty_hive_catalog, new_name
@@ -25,7 +25,7 @@ def test_a_metastore_that_keeps_types_refuses_a_commit_and_says_what_to_set(
 ) -> None:
     name = new_name()
     empty_hive_catalog(name, hive_metastore).close()
-    server = Server(name, "hive", {"uri": hive_metastore.uri, "warehouse": f"file://{tmp_path}/warehouse"})
+    server = IcebergServer(name, "hive", {"uri": hive_metastore.uri, "warehouse": f"file://{tmp_path}/warehouse"})
     with closing(IcebergCatalog(name, server)) as catalog:
         catalog.open()
         register_in(catalog, REVENUE)

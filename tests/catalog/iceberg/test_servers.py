@@ -13,7 +13,7 @@ from pyiceberg.table.update import SetPropertiesUpdate, SetSnapshotRefUpdate, Ta
 
 from airflow_dynamic_tables.catalog.iceberg.catalog import IcebergCatalog
 from airflow_dynamic_tables.catalog.values import CatalogDatabase
-from airflow_dynamic_tables.clients.iceberg.servers import Server
+from airflow_dynamic_tables.clients.iceberg.servers import IcebergServer
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, TableNotFoundError, UnsupportedError
 from tests.support.benches.registering import register_in
@@ -26,7 +26,7 @@ TABLE = "/v1/namespaces/sales/tables/revenue"
 @contextmanager
 def connected(server: IcebergRest, **properties: str) -> Iterator[IcebergCatalog]:
     oauth = {"oauth2-server-uri": f"{server.uri}/v1/oauth/tokens"}
-    with closing(IcebergCatalog("lake", Server("lake", "rest", {"uri": server.uri, **oauth, **properties}))) as catalog:
+    with closing(IcebergCatalog("lake", IcebergServer("lake", "rest", {"uri": server.uri, **oauth, **properties}))) as catalog:
         catalog.open()
         yield catalog
 

@@ -17,7 +17,7 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 
 from airflow_dynamic_tables.catalog.iceberg.catalog import IcebergCatalog
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogDynamicTable, CatalogTable, CatalogView
-from airflow_dynamic_tables.clients.iceberg.servers import Server
+from airflow_dynamic_tables.clients.iceberg.servers import IcebergServer
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.core.versions import Retention
@@ -78,7 +78,7 @@ def test_a_table_of_a_later_format_version_is_read_and_not_adopted(tmp_path: Pat
     with closing(SqlCatalog("lake", **database)) as theirs:
         theirs.create_namespace("default")
         upgrade(theirs.create_table(("default", "theirs"), COLUMNS))
-    with closing(IcebergCatalog("lake", Server("lake", "sql", database))) as catalog:
+    with closing(IcebergCatalog("lake", IcebergServer("lake", "sql", database))) as catalog:
         catalog.open()
         path = ObjectPath("default", "theirs")
         assert len(catalog.get_table(path).columns) == 3

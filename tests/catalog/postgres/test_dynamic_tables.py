@@ -12,7 +12,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from airflow_dynamic_tables.catalog.base import CatalogEntry, Defaults
+from airflow_dynamic_tables.catalog.base import CatalogDefaults, CatalogEntry
 from airflow_dynamic_tables.catalog.postgres.catalog import JdbcCatalog
 from airflow_dynamic_tables.catalog.registry import make_catalog
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
@@ -190,7 +190,7 @@ def test_a_user_who_may_not_make_tables_is_told_what_to_run(schema: str, tables_
 def test_a_lock_timeout_that_is_none_is_refused(seconds: str, tables_url: str) -> None:
     entry = CatalogEntry("pg", "jdbc", params={"url": tables_url, "lock-timeout": seconds})
     with pytest.raises(ConfigurationError) as refused:
-        make_catalog(entry, Defaults("sqlite://", "/warehouse"))
+        make_catalog(entry, CatalogDefaults("sqlite://", "/warehouse"))
     assert str(refused.value) == f"catalog pg: lock-timeout is {seconds!r}; write seconds from 0.1 to 3600, such as 30."
 
 

@@ -26,7 +26,7 @@ from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import CommitRejectedError, StageRejectedError
 from airflow_dynamic_tables.formats.base import StagedTable
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.iceberg.files import Changes, InOrder
+from airflow_dynamic_tables.formats.iceberg.files import InOrder, TableTransaction
 from airflow_dynamic_tables.formats.small_files import Compacted, Limits
 from tests.support.benches.staging import NOON, REVENUE, Bench
 
@@ -249,7 +249,7 @@ class Deletes(InOrder["Deletes"], _FastAppendFiles):
 def test_delete_files_keep_a_table_from_being_compacted(bench: Bench) -> None:
     scatter(bench, {"1": many("1")})
     table = loaded(bench)
-    changes = Changes(table)
+    changes = TableTransaction(table)
     Deletes(Operation.DELETE, changes, table.io).commit()
     changes.commit_transaction()
     assert bench.table.scattered(LIMITS) == []

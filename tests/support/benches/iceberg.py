@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.catalog.iceberg.catalog import IcebergCatalog
-from airflow_dynamic_tables.clients.iceberg.servers import Server
+from airflow_dynamic_tables.clients.iceberg.servers import IcebergServer
 from tests.support.benches.catalogs import empty_hive_catalog, new_name
 from tests.support.iceberg_rest.server import IcebergRest
 from tests.support.object_store import ObjectStore, running_object_store
@@ -30,7 +30,7 @@ ICEBERG = [pytest.param(f"iceberg on {kind}", marks=[*marks, _LACKS]) for kind, 
 
 
 @contextmanager
-def iceberg_server(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
+def iceberg_server(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[IcebergServer]:
     """An empty Iceberg catalog of a kind; its warehouse is a folder here."""
     kind = kind.removeprefix("iceberg on ")
     warehouse = {"warehouse": f"file://{folder}/warehouse"}
@@ -38,17 +38,17 @@ def iceberg_server(kind: str, folder: Path, request: pytest.FixtureRequest) -> I
     if kind == "rest":
         rest: IcebergRest = request.getfixturevalue("iceberg_rest")
         rest.empty()
-        yield Server(name, "rest", {"uri": rest.uri, **warehouse})
+        yield IcebergServer(name, "rest", {"uri": rest.uri, **warehouse})
     elif kind == "hive":
         metastore = request.getfixturevalue("hive_metastore_on_postgres")  # which lets columns have any types
         with closing(empty_hive_catalog(name, metastore)):
-            yield Server(name, "hive", {"uri": metastore.uri, **warehouse})
+            yield IcebergServer(name, "hive", {"uri": metastore.uri, **warehouse})
     elif kind == "glue":
         with running_object_store() as store:
-            yield Server(name, "glue", {**glue_properties(store), **warehouse})
+            yield IcebergServer(name, "glue", {**glue_properties(store), **warehouse})
     else:
         url = request.getfixturevalue("postgres_state")() if kind == "postgres" else f"sqlite:///{folder}/iceberg.db"
-        yield Server(name, "sql", {"uri": url, **warehouse})
+        yield IcebergServer(name, "sql", {"uri": url, **warehouse})
 
 
 def glue_properties(store: ObjectStore) -> dict[str, str]:
