@@ -183,11 +183,7 @@ class HiveStagedTable(StagedTable):
             self._alter(table, expected)
             return None
         columns = tables.evolved(self._metastore, table, request)
-        changes = (
-            self._changes(table, commit)
-            if keys
-            else PartitionChanges(commit.staged, frozenset(), frozenset(), (table.sd.location,))
-        )
+        changes = self._changes(table, commit)
         if changes is None:
             return None
         lost = undone(table)
@@ -253,6 +249,8 @@ class HiveStagedTable(StagedTable):
         planned = commit.request.partitions
         keys = commit.request.partition_keys
         staged = commit.staged
+        if not keys:
+            return PartitionChanges(staged, frozenset(), frozenset(), (table.sd.location,))
         is_exact = all(len(spec) == len(keys) for spec in planned)
         wanted = {tuple(spec[key] or NULL_PARTITION for key in keys) for spec in planned} | set(staged) if is_exact else None
         existing = self._commits.partitions(table, sorted(wanted) if wanted is not None else None)
