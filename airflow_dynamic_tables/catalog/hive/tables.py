@@ -29,6 +29,10 @@ _TOGETHER = 300
 """Tables per call: a table with its parameters takes some ten kilobytes."""
 
 
+class _OvertakenError(ConflictError):
+    """A concurrent write came first; unlike a conflict that a change itself reports, it is worth another attempt."""
+
+
 @dataclass(frozen=True, slots=True)
 class HiveTables:
     """Tables, dynamic tables and views; every change is a compare-and-swap."""
@@ -198,12 +202,15 @@ class HiveTables:
             change(stored)
             if revision is not None:
                 stored.parameters[REVISION] = uuid4().hex
-                with self.session.errors():
-                    self.session.metastore.alter_table(stored, REVISION, revision)
+                try:
+                    with self.session.errors():
+                        self.session.metastore.alter_table(stored, REVISION, revision)
+                except ConflictError as error:
+                    raise _OvertakenError(str(error)) from error
             else:  # not written by this package before
                 self.session.call("alter_table_with_environment_context", path.database, path.name, stored, KEEP_STATISTICS)
 
-        after_conflicts(ConflictError)(attempt)
+        after_conflicts(_OvertakenError)(attempt)
 
     def _names(self, database: str, method: str, *arguments: object) -> list[str]:
         if not is_legal(database):
