@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -11,6 +12,8 @@ import pytest
 from sqlalchemy import MetaData, text
 
 from airflow_dynamic_tables.clients.database.engine import VERSION_TABLE, Database
+from tests.support.benches.catalogs import empty_hive_catalog
+from tests.support.benches.empty_catalogs import empty_catalog
 from tests.support.faults.victims import REVENUE, Site
 from tests.support.postgres import PostgresServer
 
@@ -28,20 +31,26 @@ def sales_url(postgres: PostgresServer) -> str:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.large])])
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
-    """An empty site."""
-    if request.param == "delta":
-        shutil.copy(request.getfixturevalue("empty_state"), tmp_path / "state.db")
-        return Site(tmp_path, f"sqlite:///{tmp_path}/state.db", format="delta")
-    if request.param == "jdbc":
-        shutil.copy(request.getfixturevalue("empty_state"), tmp_path / "state.db")
-        return jdbc_site(tmp_path, f"sqlite:///{tmp_path}/state.db", request.getfixturevalue("sales_url"))
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    """An empty site: Iceberg tables in a database of this name, ``delta`` or ``jdbc``, or ``catalog/format``."""
     if request.param == "postgres":
         url: str = request.getfixturevalue("state_of_faults")
         _empty(Database(url))
-        return Site(tmp_path, url)
-    shutil.copy(request.getfixturevalue("empty_state"), tmp_path / "state.db")
-    return Site(tmp_path, f"sqlite:///{tmp_path}/state.db")
+        yield Site(tmp_path, url)
+        return
+    state = f"sqlite:///{shutil.copy(request.getfixturevalue('empty_state'), tmp_path / 'state.db')}"
+    kind, _, table_format = request.param.partition("/")
+    if kind == "jdbc":
+        yield jdbc_site(tmp_path, state, request.getfixturevalue("sales_url"))
+    elif not table_format:
+        yield Site(tmp_path, state, format="delta" if kind == "delta" else "iceberg")
+    else:
+        if kind == "hive":
+            empty_hive_catalog("lake", request.getfixturevalue("hive_metastore")).close()
+        with empty_catalog(kind, request, tmp_path) as (entry, data):
+            catalogs = tmp_path / "catalogs.yaml"
+            catalogs.write_text(json.dumps({"catalogs": [{"name": "lake", "is-default": True, **entry}]}))
+            yield Site(tmp_path, state, catalogs=catalogs, format=table_format, data=data.as_uri())
 
 
 def jdbc_site(folder: Path, state: str, url: str, through: str = "") -> Site:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_dynamic_tables.services.ctas.wanted import Purpose
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import check_all_settled, content, versions
-from tests.support.faults.victims import Attempt, Site, race, refresh_in
+from tests.support.faults.victims import Attempt, Site, race, refresh_in, start, sweep
+from tests.support.faults.writes import create
 
 CI = {2: 8, 4: 8, 8: 4}
 LONG = {2: 40, 4: 40, 8: 20}
@@ -82,3 +84,29 @@ def test_they_do_so_in_a_table_of_five_hundred_versions(site: Site) -> None:
             refresh_in(workspace, site, Attempt(f"before{number}", {"old": [number]}, "before", ("old",)))
         assert len(versions(workspace)) == 500
     check_all_land(site, {"old": [499]})
+
+
+@pytest.mark.parametrize(
+    "site",
+    [
+        "sqlite",
+        pytest.param("delta", marks=pytest.mark.large),
+        pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.large]),
+        pytest.param("jdbc", marks=pytest.mark.postgres),
+        "glue/iceberg",
+    ],
+    indirect=True,
+)
+def test_of_many_creators_at_once_one_wins_and_the_others_are_told(site: Site) -> None:
+    attempts = [Attempt(f"t{number}", {str(number): [number]}, f"owner {number}") for number in range(4)]
+    answers = [child.answer() for child in [start(create, site, attempt, Purpose.CREATE) for attempt in attempts]]
+    (winner,) = [made for made, _ in answers if made is not None]
+    errors = [error for made, error in answers if made is None]
+    assert all(
+        error.startswith(("ConflictError: lake.sales.revenue is being created by", "TableAlreadyExistsError: "))
+        for error in errors
+    )
+    with site.open() as workspace:
+        assert content(workspace) == next(attempt.days for attempt in attempts if attempt.token == winner.token)
+        sweep(site)
+        check_all_settled(site, workspace)

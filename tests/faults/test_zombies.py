@@ -1,4 +1,4 @@
-"""A refresh is stopped, declared dead, and wakes up: it can write into its own stage and nothing else."""
+"""A write is stopped, declared dead, and wakes up: it can write into its own stage and nothing else."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import pytest
 
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from airflow_dynamic_tables.ledger.base import StageState
+from tests.support.faults.places import PLACES, Place
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import check_all_settled, content, data_files, versions
 from tests.support.faults.victims import STOP, Attempt, Child, Site, refresh, sweep, victim, when_leases_are_over
+from tests.support.faults.writes import Compaction, Create, create
 
 BASE = Attempt("base", {"1": [1], "2": [2]})
 ZOMBIE = Attempt("zombie", {"1": [666], "3": [666]}, planned=("1", "3"))
@@ -102,4 +104,73 @@ def test_a_zombie_within_a_transaction_of_sqlite_still_commits(site: Site, fault
     assert zombie.answer()[0].token == "zombie"
     with site.open() as workspace:
         assert content(workspace) == {"1": [666], "2": [2], "3": [666]}
+        check_all_settled(site, workspace)
+
+
+_IN_CATALOG = ("opened", "planned", "commit", "publishing", "naming")
+_CREATING = {
+    **dict.fromkeys(("sqlite", "postgres", "delta"), _IN_CATALOG),
+    "jdbc": ("planned", "publishing"),
+    "glue/iceberg": ("naming-update", "naming-create", "naming-delete"),
+}
+_BASE = {("sqlite", "naming"), ("sqlite", "publishing"), ("jdbc", "publishing"), ("glue/iceberg", "naming-update")}
+
+
+@pytest.mark.parametrize(
+    ("site", "place", "step"),
+    [
+        pytest.param(
+            place.site,
+            place,
+            step,
+            id=f"{place.site}-{step}",
+            marks=(*place.marks, *(() if (place.site, step) in _BASE else (pytest.mark.large,))),
+        )
+        for place in PLACES
+        for step in _CREATING.get(place.site, ())
+    ],
+    indirect=["site"],
+)
+def test_a_creator_that_wakes_up_too_late_changes_nothing(site: Site, place: Place, step: str, fault_report: FaultReport) -> None:
+    """It is stopped until its lease is over, and another process has given up what it did, or finished it."""
+    write = Create()
+    sleeper = victim(step, STOP, write.run, site)
+    sleeper.wait_until_stopped()
+    fault_report.injected("stopped")
+    sweep(site, when_leases_are_over)
+    create(site, Attempt("next", {"3": [30]}))
+    sleeper.wake()
+    made, error = sleeper.answer()
+    assert (made is None) == (error is not None) == (not place.is_decided(write, step)), error
+    with site.open() as workspace:
+        assert content(workspace) == {"3": [30]}
+        sweep(site)
+        check_all_settled(site, workspace)
+
+
+@pytest.mark.parametrize(
+    ("site", "step"),
+    [
+        ("sqlite", "publishing"),
+        pytest.param("sqlite", "opened", marks=pytest.mark.large),
+        *(pytest.param("postgres", step, marks=[pytest.mark.postgres, pytest.mark.large]) for step in ("opened", "publishing")),
+        pytest.param("hive/parquet", "swap", marks=pytest.mark.metastore),
+        pytest.param("hive/parquet", "publishing", marks=[pytest.mark.metastore, pytest.mark.large]),
+    ],
+    indirect=["site"],
+)
+def test_a_zombie_that_compacts_publishes_nothing(site: Site, step: str, fault_report: FaultReport) -> None:
+    """A refresh takes the stage away of a compaction that sleeps, which wakes up when the refresh is over."""
+    write = Compaction()
+    write.prepare(site)
+    zombie = victim(step, STOP, write.run, site)
+    zombie.wait_until_stopped()
+    fault_report.injected("SIGSTOP")
+    assert refresh(site, Attempt("next", {"1": [10]}, "somebody else", ("1",))).number == 2
+    zombie.wake()
+    assert zombie.answer() == (0, None)
+    sweep(site)
+    with site.open() as workspace:
+        assert content(workspace) == {**write.old, "1": [10]}
+        assert [version.number for version in versions(workspace)] == [1, 2]
         check_all_settled(site, workspace)

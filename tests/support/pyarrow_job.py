@@ -54,16 +54,24 @@ def write_scattered(plan: RefreshPlan, numbers: Sequence[int]) -> None:
     write_text(plan.result_location, result.to_json())
 
 
-def write_days(plan: RefreshPlan, days: Days, on_step: Callable[[str], None] = lambda _: None, more: Sequence[str] = ()) -> None:
+def write_days(
+    plan: RefreshPlan,
+    days: Days,
+    on_step: Callable[[str], None] = lambda _: None,
+    more: Sequence[str] = (),
+    scattered: bool = False,
+) -> None:
     """Write the rows ``ds, n`` of a table partitioned by ``ds``, one file a day or into the table of a server, and say so.
 
     :param on_step: told ``writing`` after every file, ``written`` after all, ``result`` at the end.
     :param more: names of more columns, which have the values of ``n``.
+    :param scattered: write one file a row.
     """
     files = []
     if plan.sink is not None:
         _write_into(plan.sink, days, on_step, more)
-    for number, (day, numbers) in enumerate(days.items() if plan.sink is None else ()):
+    parts = [(day, part) for day, rows in days.items() for part in ([[row] for row in rows] if scattered else [rows])]
+    for number, (day, numbers) in enumerate(parts if plan.sink is None else ()):
         uri = f"{plan.data_location}/{_folder(plan, day)}{plan.token}-part-{number}.{plan.file_format}"
         rows = {"ds": pa.array([day] * len(numbers), pa.string()), **dict.fromkeys(("n", *more), pa.array(numbers, pa.int64()))}
         if plan.partition_keys and not plan.keys_in_files:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from datetime import timedelta
 
 import pytest
 
 from airflow_dynamic_tables.exceptions import ConflictError, TableNotFoundError, VersionNotFoundError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
-from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh.running import commit
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import show_table
@@ -80,41 +77,6 @@ def test_a_running_refresh_is_not_disturbed(version_bench: VersionBench) -> None
     commit(version_bench.workspace, running)
     assert version_bench.rollback(1).number == 4
     assert version_bench.numbers() == [1]
-
-
-KILLED = """
-import os, signal, sys
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
-from airflow_dynamic_tables.services.settings import Settings
-from airflow_dynamic_tables.services.workspace import open_workspace
-import airflow_dynamic_tables.formats.iceberg.stage as iceberg
-from airflow_dynamic_tables.services.writes import protocol
-
-def die(*arguments, **options):
-    os.kill(os.getpid(), signal.SIGKILL)
-if sys.argv[3] == "landed":
-    protocol.record_commit = die
-else:
-    iceberg.IcebergStagedTable.restore = die
-with open_workspace(Settings(sys.argv[1], sys.argv[2])) as workspace:
-    rollback(workspace, RollbackRequest(TableIdentifier("lake", "sales", "numbers"), 1, "dead", "somebody"))
-"""
-
-
-@pytest.mark.parametrize("landed", [True, False])
-def test_a_rollback_that_died_is_settled_by_the_next_sweep(version_bench: VersionBench, landed: bool) -> None:
-    version_bench.refresh(1)
-    version_bench.refresh(2)
-    settings = version_bench.workspace.settings
-    arguments = [settings.database_url, settings.warehouse, "landed" if landed else "begun"]
-    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=False)
-    assert killed.returncode == -9, killed.stderr
-    assert version_bench.numbers() == ([1] if landed else [2])
-    report = sweep(version_bench.workspace)
-    assert (report.completed, report.aborted) == ((("dead",), ()) if landed else ((), ("dead",)))
-    assert version_bench.rollback(2).number == (4 if landed else 3)
-    assert version_bench.numbers() == [2]
 
 
 def test_the_same_token_again_is_refused(version_bench: VersionBench) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Event, Thread
 
-from tests.support.faults.victims import SWAPS
+from tests.support.faults.steps import SWAPS
 
 
 @dataclass

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.core.streaming.stream_plans import JOB_FILE, WORKER_FILE, Answer, Ask
-from tests.support.faults.victims import PREFIX
+from tests.support.faults.steps import PREFIX
 
 
 def run_stream(plan: RefreshPlan) -> None:

@@ -20,7 +20,7 @@ def content(workspace: Workspace) -> dict[str, list[int]]:
     """What a reader sees now."""
     found: dict[str, list[int]] = {}
     try:
-        rows = workspace.table(REVENUE).sample(100_000)
+        rows = workspace.table(REVENUE).sample(100_000) if _exists(workspace) else []
     except TableNotFoundError:
         return {}
     for row in rows:
@@ -30,13 +30,17 @@ def content(workspace: Workspace) -> dict[str, list[int]]:
 
 def columns(workspace: Workspace) -> list[str]:
     """The names of the columns of the table."""
-    layout = workspace.table(REVENUE).layout()
+    layout = workspace.table(REVENUE).layout() if _exists(workspace) else None
     return [column.name for column in layout.columns] if layout is not None else []
 
 
 def versions(workspace: Workspace) -> list[Version]:
     """All versions, oldest first."""
-    return workspace.table(REVENUE).versions()
+    return workspace.table(REVENUE).versions() if _exists(workspace) else []
+
+
+def _exists(workspace: Workspace) -> bool:
+    return workspace.catalog(REVENUE.catalog).table_exists(REVENUE.path)
 
 
 def data_files(site: Site, token: str) -> list[str]:
@@ -45,18 +49,42 @@ def data_files(site: Site, token: str) -> list[str]:
 
 
 def check_all_settled(site: Site, workspace: Workspace) -> None:
-    """Nobody is at work any more: table, ledger and disk agree, and nothing is left behind."""
+    """Nobody is at work any more: table, catalog, ledger and disk agree, and nothing is left behind."""
     landed = {version.token: version for version in versions(workspace)}
     assert [version.number for version in landed.values()] == list(range(1, len(landed) + 1)), "a version is missing or twice"
-    _check_ledger(workspace, landed)
-    left = {stage for _, stage in _in_stages(site, withdirs=True) if stage not in landed}
-    assert not left, f"stages that nobody will commit are still there: {left}"
-
-
-def _check_ledger(workspace: Workspace, landed: dict[str, Version]) -> None:
     stages = {stage.token: stage.state for stage in workspace.ledger.list_stages(states=tuple(StageState))}
+    compactions = {token: state for token, state in stages.items() if token.startswith("compaction-")}
+    assert set(compactions.values()) <= {StageState.COMMITTED, StageState.ABORTED}
     wanted = {token: StageState.COMMITTED if token in landed else StageState.ABORTED for token in stages}
-    assert stages == wanted
+    assert stages == wanted | compactions
+    _check_history(workspace, landed)
+    kept = landed.keys() | {token for token, state in compactions.items() if state is StageState.COMMITTED}
+    left = {stage for _, stage in _in_stages(site, withdirs=True) if stage not in kept}
+    assert not left, f"stages that nobody will commit are still there: {left}"
+    check_names(site, workspace)
+
+
+def check_names(site: Site, workspace: Workspace) -> None:
+    """A table has one name and one folder, or one name and one row in its server; without the table there is neither."""
+    catalog = workspace.catalog(REVENUE.catalog)
+    exists = _exists(workspace)
+    if site.tables_url is not None:
+        with psycopg.connect(site.tables_url) as connection:
+            tables = connection.execute(
+                "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
+            )
+            known = {name for (name,) in tables} - {"_dynamic_tables", "_dynamic_table_commits"}
+            assert known == ({"revenue"} if exists else set())
+            if exists:
+                assert connection.execute("SELECT table_name FROM _dynamic_tables").fetchall() == [("revenue",)]
+        return
+    names = catalog.list_tables(REVENUE.database) if catalog.database_exists(REVENUE.database) else []
+    assert names == (["revenue"] if exists else [])
+    folders = {folder for folder, _ in _below_tables(site, withdirs=False)}
+    assert len(folders) <= len(names), folders
+
+
+def _check_history(workspace: Workspace, landed: dict[str, Version]) -> None:
     for refresh in workspace.ledger.list_refreshes(limit=10_000):
         version = landed.get(refresh.token)
         if version is None:
@@ -71,17 +99,30 @@ def _check_ledger(workspace: Workspace, landed: dict[str, Version]) -> None:
     assert landed.keys() <= {refresh.token for refresh in workspace.ledger.list_refreshes(limit=10_000)}
 
 
+def _below_tables(site: Site, *, withdirs: bool) -> Iterator[tuple[str, list[str]]]:
+    """The folder of a table, and the path of something in it."""
+    system, warehouse = url_to_fs(site.tables)
+    system.invalidate_cache()
+    for path in system.find(warehouse, withdirs=withdirs):
+        parts = path.removeprefix(warehouse).split("/")[1:]
+        database = next((place for place, part in enumerate(parts) if part in ("sales", "sales.db")), len(parts))
+        if below := parts[database + 2 :]:
+            yield parts[database + 1], below
+
+
 def _in_stages(site: Site, *, withdirs: bool) -> Iterator[tuple[str, str]]:
     """Everything below the tables but metadata and marks, and its stage: folders and tables are named after their token."""
     if site.tables_url is not None:
         with psycopg.connect(site.tables_url) as connection:
             names = connection.execute("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s", (f"%{STAGE}%",))
             yield from ((name, name.partition(STAGE)[2]) for (name,) in names)
-    system, warehouse = url_to_fs(site.warehouse)
-    system.invalidate_cache()
-    for path in system.find(warehouse, withdirs=withdirs):
-        match path.removeprefix(warehouse).split("/")[1:]:
-            case [_, _, _, "metadata" | "_delta_log" | "_installations", *_] | [_, _, _, "data" | "_stages"]:
+    for _, below in _below_tables(site, withdirs=withdirs):
+        match below:
+            case (
+                ["metadata" | "_delta_log" | "_installations", *_]
+                | ["_versions", "_tables", *_]
+                | ["data" | "_stages" | "_versions"]
+            ):
                 pass
-            case [_, _, _, "data" | "_stages", stage, *_] | [_, _, _, stage, *_]:
-                yield path, stage
+            case ["data" | "_stages" | "_versions", stage, *_] | [stage, *_]:
+                yield "/".join(below), stage

@@ -1,17 +1,6 @@
 """Refreshes in processes of their own that are struck at a named point: killed, stopped, or worse.
 
-The points are the audit events of ``services.refreshing``, and these, which only a test needs:
-
-=======  =========================================================================================
-writing  the job wrote one of its files and not the other
-written  the job wrote all files, but no result
-result   the job wrote its result
-swap     PyIceberg wrote the metadata file; the next statement swaps the table's pointer, or writes the row of a
-         commit in PostgreSQL
-swapped  the statement was run; its transaction is not committed
-landed   the transaction is committed; PyIceberg does not know it
-=======  =========================================================================================
-
+The points are those of :mod:`tests.support.faults.steps`.
 They are :data:`~tests.support.faults.children.PROCESSES`, so that a fault takes a fraction of a second.
 """
 
@@ -31,9 +20,6 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
-
-from sqlalchemy import Engine, event
-from sqlalchemy.orm import Session
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import PartitionSet
@@ -55,13 +41,10 @@ from airflow_dynamic_tables.services.writes.leases import LEASE
 from airflow_dynamic_tables.services.writes.protocol import finishing
 from tests.support.disks import wait_for_no_disk
 from tests.support.faults.children import PROCESSES
+from tests.support.faults.steps import PREFIX, watch_steps
 from tests.support.pyarrow_job import Days, write_days
 
 REVENUE = TableIdentifier("lake", "sales", "revenue")
-PREFIX = "airflow_dynamic_tables."
-SWAPS = ("UPDATE iceberg_tables", 'INSERT INTO "public"."_dynamic_table_commits" (table_name, token, number')
-"""How statements begin after which nothing but COMMIT is missing."""
-
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 YAML = """
 defaults: {catalog: lake, database: sales, version_max_age: 1 day}
@@ -76,7 +59,7 @@ Answer = tuple[Any, str | None]
 class Site:
     """Where refreshes take place: a folder of this test's own, a database, and a warehouse, which is in the folder by default.
 
-    With a ``catalogs`` file the tables are where that says; ``tables_url`` is the database that has them, if one has.
+    With a ``catalogs`` file the tables are where that says: in the folder ``data``, or in the database ``tables_url``.
     """
 
     home: Path
@@ -85,6 +68,12 @@ class Site:
     catalogs: Path | None = None
     format: str = "iceberg"
     tables_url: str | None = None
+    data: str = ""
+
+    @property
+    def tables(self) -> str:
+        """URI of the folder of all tables' files."""
+        return self.data or self.warehouse
 
     @property
     def warehouse(self) -> str:
@@ -95,12 +84,17 @@ class Site:
         """The workspace, as this process sees it."""
         return open_workspace(Settings(self.database_url, self.warehouse, self.catalogs), clock)
 
+    def definitions(self, more: tuple[str, ...] = ()) -> str:
+        """The text that defines the table, with more columns."""
+        text = YAML.replace("defaults: {", f"defaults: {{format: {self.format}, ")
+        return text.replace("1 AS n", ", ".join(("1 AS n", *(f"2 AS {name}" for name in more))))
+
     def request(self, attempt: Attempt) -> RefreshRequest:
         """What an attempt asks for."""
         definitions = self.home / "sales.yaml"
         if not definitions.exists():
             whole = definitions.with_suffix(f".{os.getpid()}")  # others that race read the definitions already
-            whole.write_text(YAML.replace("defaults: {", f"defaults: {{format: {self.format}, "))
+            whole.write_text(self.definitions())
             whole.replace(definitions)
         table = load_definitions(definitions).tables[REVENUE]
         partitions = PartitionSet.of({"ds": day} for day in attempt.planned) if attempt.planned else None
@@ -111,7 +105,7 @@ class Site:
 class Attempt:
     """One refresh: it writes ``days`` and replaces those of ``planned``, or the whole table.
 
-    ``more`` are columns that it returns besides.
+    ``more`` are columns that it returns besides. It writes a file for each day or, ``scattered``, for each row.
     """
 
     token: str
@@ -120,10 +114,11 @@ class Attempt:
     planned: tuple[str, ...] = ()
     more: tuple[str, ...] = ()
     full_refresh: bool = False
+    scattered: bool = False
 
     def job(self, plan: RefreshPlan) -> None:
         """The job, which says where it is."""
-        write_days(plan, self.days, lambda step: sys.audit(f"{PREFIX}{step}", plan.token), self.more)
+        write_days(plan, self.days, lambda step: sys.audit(f"{PREFIX}{step}", plan.token), self.more, self.scattered)
 
 
 def refresh(site: Site, attempt: Attempt, clock: Callable[[], datetime] = utc_now) -> Version:
@@ -143,7 +138,7 @@ def refresh_in(workspace: Workspace, site: Site, attempt: Attempt) -> Version:
 def declare(site: Site, more: tuple[str, ...] = ()) -> Definitions:
     """Declare the table with more columns, which its query returns besides."""
     file = site.home / "sales.yaml"
-    file.write_text(YAML.replace("1 AS n", ", ".join(("1 AS n", *(f"2 AS {name}" for name in more)))))
+    file.write_text(site.definitions(more))
     return load_definitions(file)
 
 
@@ -157,10 +152,10 @@ def apply_with_refresh(site: Site, attempt: Attempt) -> Applied:
         )
 
 
-def restore(site: Site, number: int, token: str) -> Version:
-    """``rollback --with-columns`` in this process."""
+def restore(site: Site, number: int, token: str, *, with_columns: bool) -> Version:
+    """``rollback``, or ``rollback --with-columns``, in this process."""
     with site.open() as workspace:
-        return rollback(workspace, RollbackRequest(REVENUE, number, token, "somebody", with_columns=True))
+        return rollback(workspace, RollbackRequest(REVENUE, number, token, "somebody", with_columns))
 
 
 def leave_in_quarantine(site: Site, attempt: Attempt) -> None:
@@ -171,8 +166,10 @@ def leave_in_quarantine(site: Site, attempt: Attempt) -> None:
             raise TypeError(f"{attempt.token} was skipped: {begun.reason}")
         attempt.job(begun.plan)
         workspace.ledger.update_refresh(attempt.token, rows=1)
+        sys.audit(f"{PREFIX}holding", attempt.token)
         with suppress(QuarantinedError), finishing(begun.write):
             raise QuarantinedError("too few rows")
+        sys.audit(f"{PREFIX}held", attempt.token)
 
 
 def when_leases_are_over() -> datetime:
@@ -247,39 +244,27 @@ def _answer(to: Connection, target: Callable[..., object], *arguments: object) -
 
 
 def _struck(point: str, strike: Callable[[], object], target: Callable[..., object], *arguments: object) -> object:
-    waiting = [f"{PREFIX}{point}"]
+    waiting = [point]
 
-    def hook(name: str, _: tuple[Any, ...]) -> None:
-        if name in waiting:
+    def hook(reached: str) -> None:
+        if reached in waiting:
             waiting.clear()
             strike()
 
-    sys.addaudithook(hook)
-    tell_of_swaps()
+    watch_steps(hook)
     return target(*arguments)
 
 
-def tell_of_swaps() -> None:
-    """Audit events around the swap of a table's pointer, from SQLAlchemy."""
-    swapping: list[Any] = []
+def trail(target: Callable[..., object], *arguments: object) -> Child:
+    """Call a function in a process that answers with the points that it came to, in the order of its first visits."""
+    return start(_recorded, target, *arguments)
 
-    def before(_: Any, __: Any, statement: str, *___: Any) -> None:
-        if statement.startswith(SWAPS):
-            sys.audit(f"{PREFIX}swap")
-            swapping.append(statement)
 
-    def commit(_: Any) -> None:
-        if swapping:
-            sys.audit(f"{PREFIX}swapped")
-
-    def committed(_: Any) -> None:
-        if swapping:
-            swapping.clear()
-            sys.audit(f"{PREFIX}landed")
-
-    event.listen(Engine, "before_cursor_execute", before)
-    event.listen(Engine, "commit", commit)
-    event.listen(Session, "after_commit", committed)
+def _recorded(target: Callable[..., object], *arguments: object) -> list[str]:
+    reached: dict[str, None] = {}
+    watch_steps(lambda point: reached.setdefault(point))
+    target(*arguments)
+    return list(reached)
 
 
 def race(site: Site, plan: Sequence[Sequence[Attempt]]) -> dict[str, Answer]:

@@ -21,7 +21,8 @@ from thrift.transport.TTransport import TBufferedTransport
 
 from airflow_dynamic_tables.services.writes import leases
 from tests.support.faults.model.work import Outcome, Place, Work, perform
-from tests.support.faults.victims import PREFIX, Child, Site, start, tell_of_swaps
+from tests.support.faults.steps import PREFIX, tell_of_swaps
+from tests.support.faults.victims import Child, Site, start
 
 ENDING = ("settling", "deleted")
 NAMED = {

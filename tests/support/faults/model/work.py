@@ -30,7 +30,8 @@ from airflow_dynamic_tables.services.workspace import Workspace, utc_now
 from airflow_dynamic_tables.services.writes import quarantine
 from airflow_dynamic_tables.services.writes.protocol import finishing
 from tests.support.faults.model.state import Change
-from tests.support.faults.victims import PREFIX, Site
+from tests.support.faults.steps import PREFIX
+from tests.support.faults.victims import Site
 from tests.support.pyarrow_job import write_days
 
 NOTHING = Change("")
