@@ -1,8 +1,8 @@
 """Kill -9 at every step of every write of every kind of table.
 
 Readers see the old version or the new one, complete. The next process commits, no row is lost or doubled, and a sweep leaves
-nothing behind. The matrix has each write, place, step and cure. The base set has one cell for each write and format, the large set
-one cure for each step, and the long form the others.
+nothing behind. The matrix has each write, place, step and cure. The base set has one cell for each write and format, the large
+set one cure for each step, and the long form the others.
 """
 
 from __future__ import annotations
