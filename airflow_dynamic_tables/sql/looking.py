@@ -35,12 +35,15 @@ from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.refresh.preview import preview
 from airflow_dynamic_tables.services.refresh.preview import statement as sql_of
 from airflow_dynamic_tables.services.refresh.requests import latest_schedule_time, requested_partitions
+from airflow_dynamic_tables.services.tables.status import TableStatus, overview
 from airflow_dynamic_tables.sql.declarations import altered_declaration, declaration_draft, declared_table, sound_table, told_at
 from airflow_dynamic_tables.sql.lifecycle import refresh_request
 from airflow_dynamic_tables.sql.reading import explain_select
 from airflow_dynamic_tables.sql.session import SqlSession, StatementResult
 
 _COLUMNS = ("name", "type", "comment")
+_STATUS = ("identifier", "defined", "refresh_mode", "freshness", "job_state", "version", "data_timestamp", "late", "last_refresh")
+"""Fields of a table's status that a terminal shows."""
 
 
 def show(session: SqlSession, _: Script, statement: Show) -> StatementResult:
@@ -52,27 +55,20 @@ def show(session: SqlSession, _: Script, statement: Show) -> StatementResult:
 
 
 def _dynamic_tables(session: SqlSession, statement: Show) -> StatementResult:
-    """Return the declared tables, and those that only their catalog has."""
+    """Return the status of the declared tables, and of those that only their catalog has."""
     catalog, database = session.database_named(statement.within)
-    defined = session.project.load()[0].tables
-    declared = {name.table: table for name, table in defined.items() if (name.catalog, name.database) == (catalog, database)}
+    definitions, mistakes = session.project.load()
+    declared = {name.table for name in definitions.tables if (name.catalog, name.database) == (catalog, database)}
     try:
         deployed = session.workspace.readable(catalog).get_dynamic_tables(database)
     except DatabaseNotFoundError:
         if not declared:
             raise
         deployed = {}
-    rows = []
-    for name in sorted({*declared, *deployed}):
-        if not _matches(statement, name):
-            continue
-        table, entry = declared.get(name), deployed.get(name)
-        mode = table.mode if table else entry.refresh_handler.actual_refresh_mode if entry else None
-        freshness = table.freshness.text if table else entry.freshness if entry else None
-        state = entry.refresh_handler.job_state if entry else None
-        where = f"{table.path}:{table.line}" if table else None
-        rows.append((name, mode and mode.value, freshness, state and state.value, where))
-    return StatementResult(("name", "refresh_mode", "freshness", "job_state", "place"), tuple(rows))
+    names = [name for name in sorted(declared | deployed.keys()) if _matches(statement, name)]
+    entries = {TableIdentifier(catalog, database, name): deployed.get(name) for name in names}
+    statuses = overview(session.workspace, entries, definitions.tables, complete=not mistakes)
+    return StatementResult.listing(TableStatus, statuses, *_STATUS)
 
 
 def _within(session: SqlSession, statement: Show) -> str:

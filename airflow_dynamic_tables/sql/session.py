@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, join_name
@@ -52,6 +52,12 @@ class StatementResult:
         """Return a result with one row, with a column for every field of a dataclass."""
         row = plain(result)
         return cls(tuple(row), (tuple(row.values()),), note, shown)
+
+    @classmethod
+    def listing(cls, kind: type, results: Iterable[Any], *shown: str) -> StatementResult:
+        """Return a result with a row for each dataclass of a kind, with a column for every field."""
+        rows = tuple(tuple(plain(result).values()) for result in results)
+        return cls(tuple(field.name for field in fields(kind)), rows, shown=shown)
 
     @classmethod
     def properties(cls, *results: Any) -> StatementResult:

@@ -212,7 +212,7 @@ def test_a_refresh_reads_a_view_and_calls_a_function(lake: Look, dynamic_tables:
     assert ran.code == 0, ran.err
     assert list(json.loads(ran.out)["sources"]) == ["lake.raw.orders"]
     shown = lake("show", "daily_revenue", "--rows", "10")
-    assert sorted((row["ds"], row["revenue"]) for row in shown["rows"]) == [("2024-01-01", 14), ("2024-01-02", 22)]
+    assert sorted((row["ds"], row["revenue"]) for row in shown["first_rows"]) == [("2024-01-01", 14), ("2024-01-02", 22)]
     assert [(found["spec"], found["statistics"]["rows"]) for found in lake("partitions", "daily_revenue")] == [
         ({"ds": "2024-01-01"}, 1),
         ({"ds": "2024-01-02"}, 1),

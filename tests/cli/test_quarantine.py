@@ -52,7 +52,7 @@ def token(dynamic_tables: Any, written: Write) -> str:
 
 def rows(dynamic_tables: Any) -> list[int]:
     assert "enabled" in dynamic_tables("show", "numbers").out.split(), "no refresh is RUNNING"
-    return [row["x"] for row in json.loads(dynamic_tables("show", "numbers", "--rows", "9", "-o", "json").out)["rows"]]
+    return [row["x"] for row in json.loads(dynamic_tables("show", "numbers", "--rows", "9", "-o", "json").out)["first_rows"]]
 
 
 def test_what_is_in_quarantine_is_published(dynamic_tables: Any, token: str) -> None:

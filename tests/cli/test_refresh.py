@@ -36,7 +36,7 @@ def _orders(project: Path, ds: str, amounts: list[int]) -> None:
 
 def _rows(dynamic_tables: Run, table: str) -> list[dict[str, object]]:
     shown = json.loads(dynamic_tables("show", table, "--rows", "100", "-o", "json").out)
-    return sorted(shown["rows"], key=str)
+    return sorted(shown["first_rows"], key=str)
 
 
 @pytest.mark.large
@@ -59,7 +59,7 @@ def test_refreshes_from_first_version_to_partition(dynamic_tables: Run, project:
     assert _rows(dynamic_tables, "daily_revenue") == [{"ds": "2024-01-01", "revenue": 100}, {"ds": "2024-01-02", "revenue": 11}]
 
     shown = json.loads(dynamic_tables("show", "daily_revenue", "--version", "1", "-o", "json").out)
-    assert shown["rows"] == [{"ds": "2024-01-01", "revenue": 12}]
+    assert shown["first_rows"] == [{"ds": "2024-01-01", "revenue": 12}]
     assert [version["number"] for version in shown["versions"]] == [3, 2, 1]
     unknown = dynamic_tables("rollback", "daily_revenue", "--to", "9")
     assert unknown.code == 1

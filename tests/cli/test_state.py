@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.tables.status import RefreshWithRows, TableDetails
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.cli.conftest import Run
 from tests.support.pyarrow_job import write_numbers, write_scattered
@@ -92,6 +93,7 @@ def test_a_table_whose_definition_has_a_mistake_is_not_called_undefined(dynamic_
     assert listed.code == 1
     assert [entry["defined"] for entry in json.loads(listed.out)] == [True, None]
     shown = json.loads(dynamic_tables("show", "lake.sales.total", "-o", "json").out)
+    assert list(shown) == [field.name for field in fields(TableDetails)]
     assert shown["status"]["defined"] is None
     shutil.rmtree(project / "dags")
     assert json.loads(dynamic_tables("show", "lake.sales.total", "-o", "json").out)["status"]["defined"] is None
@@ -107,6 +109,7 @@ def test_a_refresh_shows_the_first_rows_when_asked(dynamic_tables: Run, project:
     assert made.out.partition("\n\n")[2].split() == ["x", "─" * 2, "41", "42"]
     skipped = dynamic_tables("refresh", "numbers", "--schedule-time", "2023-01-01 00:00:00", "--show", "-o", "json")
     told = json.loads(skipped.out)
+    assert list(told) == [field.name for field in fields(RefreshWithRows)]
     assert (told["state"], told["first_rows"]) == ("SKIPPED", [{"x": 41}, {"x": 42}])
     assert dynamic_tables("suspend", "numbers").code == 0
     assert dynamic_tables("drop", "numbers", "--yes", "--purge").code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from airflow_dynamic_tables.exceptions import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
+from airflow_dynamic_tables.services.tables.status import TableStatus
 from airflow_dynamic_tables.sql.executing import BY_KIND
 from airflow_dynamic_tables.sql.session import SqlSession
 from tests.sql.conftest import Say, fields
@@ -36,14 +38,17 @@ def test_dynamic_tables_are_shown_whether_they_are_declared_or_deployed(say: Say
     (folder / "lake.sales.forgotten.sql").unlink()
     (folder / "more.yaml").write_text("dynamic_tables:\n- {name: waiting, freshness: 1 hour, query: SELECT 1 AS x}\n")
     (answer,) = say("SHOW DYNAMIC TABLES")
-    assert answer.columns == ("name", "refresh_mode", "freshness", "job_state", "place")
-    assert answer.rows == (
-        ("forgotten", "FULL", "1 day", "INITIALIZING", None),
-        ("numbers", "FULL", "1 day", "INITIALIZING", f"{folder}/lake.sales.numbers.sql:1"),
-        ("waiting", "FULL", "1 hour", None, f"{folder}/more.yaml:2"),
-    )
-    assert [row[0] for row in say("SHOW MATERIALIZED TABLES IN lake.sales LIKE '%ing'")[0].rows] == ["waiting"]
-    assert [row[0] for row in say("SHOW DYNAMIC TABLES NOT LIKE 'n_mbers'")[0].rows] == ["forgotten", "waiting"]
+    assert answer.columns == tuple(field.name for field in dataclasses.fields(TableStatus))
+    shown = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+    names = ("identifier", "defined", "refresh_mode", "freshness", "job_state")
+    assert [tuple(table[name] for name in names) for table in shown] == [
+        ("lake.sales.forgotten", False, "FULL", "1 day", "INITIALIZING"),
+        ("lake.sales.numbers", True, "FULL", "1 day", "INITIALIZING"),
+        ("lake.sales.waiting", True, "FULL", "1 hour", None),
+    ]
+    assert [row[0] for row in say("SHOW MATERIALIZED TABLES IN lake.sales LIKE '%ing'")[0].rows] == ["lake.sales.waiting"]
+    others = ["lake.sales.forgotten", "lake.sales.waiting"]
+    assert [row[0] for row in say("SHOW DYNAMIC TABLES NOT LIKE 'n_mbers'")[0].rows] == others
     with pytest.raises(DatabaseNotFoundError):
         say("SHOW DYNAMIC TABLES IN nowhere")
 

@@ -49,7 +49,7 @@ from airflow_dynamic_tables.services.refresh.requests import (
 )
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.tables.status import RefreshWithRows, sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.services.writes.settling import result_of
 
@@ -135,7 +135,9 @@ def _first_rows(workspace: Workspace, table: TableIdentifier) -> list[dict[str, 
 def _print(done: Version | Skipped | Refresh, form: str, rows: list[dict[str, Any]] | None) -> None:
     """Print the ledger's record of a refresh, or what is known without it, and the requested rows."""
     if form != "table":
-        output.record(done if rows is None else {**items(done), "first_rows": rows}, form)
+        if rows is not None and isinstance(done, Refresh):
+            done = RefreshWithRows(**items(done), first_rows=tuple(rows))
+        output.record(done, form)
         return
     if not (isinstance(done, Refresh) and done.state is RefreshState.SKIPPED):
         output.written(done, form)

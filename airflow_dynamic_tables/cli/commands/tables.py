@@ -8,6 +8,7 @@ import socket
 import sys
 from argparse import Namespace
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
@@ -21,7 +22,7 @@ from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
-from airflow_dynamic_tables.core.results import items, plain
+from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.formats.small_files import PartitionFiles
 from airflow_dynamic_tables.ledger.base import Refresh
@@ -35,7 +36,7 @@ from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.binding import look_at_sources
 from airflow_dynamic_tables.services.tables import status
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
-from airflow_dynamic_tables.services.tables.source_reads import Reader, pace_of
+from airflow_dynamic_tables.services.tables.source_reads import pace_of
 from airflow_dynamic_tables.services.tables.status import TableDetails, TableStatus
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.services.writes.quarantine import publish, reject
@@ -124,17 +125,17 @@ def show_table(arguments: Namespace) -> int:
                 raise
             hint = f"It is defined: its first refresh creates it, and so does: dynamic-tables create {name}"
             raise TableNotFoundError(f"{error} {hint}") from error
-        stream = stream_progress(workspace, name)
-        readers = status.readers_of(workspace, name, defined.downstream(name))
         wanted = arguments.rows or (_ROWS if arguments.version else 0)
-        rows = status.sample(workspace, name, wanted, arguments.version) if wanted else []
+        details = replace(
+            details,
+            read_by=tuple(status.readers_of(workspace, name, defined.downstream(name))),
+            stream=stream_progress(workspace, name),
+            first_rows=tuple(status.sample(workspace, name, wanted, arguments.version)) if wanted else (),
+        )
     if arguments.output == "table":
-        _print_table(details, readers, rows)
-        if stream is not None:
-            print("\nstream:")
-            output.record(stream, "table")
+        _print_table(details)
     else:
-        output.record({**plain(details), "read_by": readers, "stream": stream, "rows": rows}, arguments.output)
+        output.record(details, arguments.output)
     return OK
 
 
@@ -144,7 +145,7 @@ def _sources_now(arguments: Namespace, workspace: Workspace, name: TableIdentifi
     return look_at_sources(workspace, named_table(defined, str(name)), defined.sources)
 
 
-def _print_table(details: TableDetails, readers: list[Reader], rows: list[dict[str, object]]) -> None:
+def _print_table(details: TableDetails) -> None:
     entry = details.table
     glance = {**_at_a_glance(details.status), "partition_keys": entry.partition_keys, "comment": entry.comment}
     # A table that is not dynamic has no schedule, so most of these fields are empty.
@@ -153,14 +154,17 @@ def _print_table(details: TableDetails, readers: list[Reader], rows: list[dict[s
     for title, records, columns in (
         ("columns", entry.columns, ("name", "type", "comment")),
         ("sources of the current version", details.sources, _SOURCES),
-        ("read by", readers, _READERS),
+        ("read by", details.read_by, _READERS),
         ("versions", details.versions, _VERSIONS),
         ("refreshes", [_summed(refresh) for refresh in details.refreshes], _columns(details.refreshes)),
-        ("rows", rows, ()),
+        ("rows", details.first_rows, ()),
     ):
         if records:
             print(f"\n{title}:")
             output.listing(records, "table", columns)
+    if details.stream is not None:
+        print("\nstream:")
+        output.record(details.stream, "table")
 
 
 def _summed(refresh: Refresh) -> dict[str, object]:

@@ -19,6 +19,7 @@ from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.schedule import Freshness, is_ahead
 from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.streaming.stream_plans import Progress
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, TableNotFoundError
@@ -103,7 +104,10 @@ class TableDescription(TableStatus):
 
 @dataclass(frozen=True, slots=True)
 class TableDetails:
-    """One dynamic table in full; ``versions`` are the retained ones, newest first; ``sources`` are those of the current one."""
+    """One dynamic table in full; ``versions`` are the retained ones, newest first; ``sources`` are those of the current one.
+
+    ``read_by``, ``stream`` and ``first_rows`` are empty unless they were requested.
+    """
 
     status: TableStatus
     table: CatalogTable | CatalogDynamicTable
@@ -111,6 +115,16 @@ class TableDetails:
     refreshes: tuple[Refresh, ...]
     pace: tuple[Pace, ...] = ()
     sources: tuple[SourcePosition, ...] = ()
+    read_by: tuple[Reader, ...] = ()
+    stream: Progress | None = None
+    first_rows: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshWithRows(Refresh):
+    """A refresh, and the first rows of its table afterwards."""
+
+    first_rows: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(slots=True)

@@ -23,7 +23,8 @@ def test_statements_of_the_command_line_a_file_and_standard_input(
     assert dynamic_tables("sql", "-f", "more.sql").code == 0
     monkeypatch.setattr("sys.stdin", io.StringIO("SHOW DYNAMIC TABLES IN lake.sales"))
     shown = dynamic_tables("sql")
-    assert (shown.code, [line.split()[0] for line in shown.out.splitlines()[2:]]) == (0, ["daily_revenue", "t", "total", "u"])
+    names = [line.split()[0] for line in shown.out.splitlines()[2:]]
+    assert (shown.code, names) == (0, [f"lake.sales.{name}" for name in ("daily_revenue", "t", "total", "u")])
     assert "lake.sales.u" in dynamic_tables("list").out
     assert dynamic_tables("sql", "-e", "SHOW TABLES", "-f", "more.sql").code == 2
 
