@@ -21,9 +21,8 @@ from airflow_dynamic_tables.services.continuous.loop import DefinitionWatch, Hal
 from airflow_dynamic_tables.services.continuous.partition_commit import PartitionCommits
 from airflow_dynamic_tables.services.continuous.registry import strategy_of
 from airflow_dynamic_tables.services.refresh.binding import job_environment
-from airflow_dynamic_tables.services.registered import find_entry, why_suspended
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.workspace import open_workspace
+from airflow_dynamic_tables.services.workspace import open_workspace, why_suspended
 
 _LONG = timedelta(days=1)
 
@@ -53,7 +52,7 @@ def run(definitions: Path, dag_id: str) -> None:
         def halt() -> Halt | None:
             has_news()
             return watch.halt() or (
-                Halt("it is suspended") if why_suspended(table.identifier, find_entry(workspace, table.identifier)) else None
+                Halt("it is suspended") if why_suspended(table.identifier, workspace.find_entry(table.identifier)) else None
             )
 
         strategy = strategy_of(work)

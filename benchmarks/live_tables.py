@@ -168,7 +168,7 @@ class Live:
     def wrong(self, name: str) -> int:
         """Partitions of a table that are lost or doubled, or of which a row is."""
         with open_workspace(self.settings) as workspace:
-            table = workspace.table(TableIdentifier("lake", "live", name))
+            table = workspace.existing_table(TableIdentifier("lake", "live", name))
             rows = table.sample(1_000_000)
         wanted = Counter((partition, ROWS, ROWS) for partition in self.arrived[name])
         there = Counter((row["pt"], row["n"], row["different"]) for row in rows)

@@ -21,7 +21,7 @@ from airflow_dynamic_tables.services.catalogs import ObjectChange
 from airflow_dynamic_tables.services.ctas.wanted import Created, Outcome
 from airflow_dynamic_tables.services.deployments.values import Change, Difference
 from airflow_dynamic_tables.services.lifecycle.dropping import Dropped
-from airflow_dynamic_tables.services.lifecycle.renaming import Renamed
+from airflow_dynamic_tables.services.lifecycle.registration import Renamed
 from airflow_dynamic_tables.services.lifecycle.suspending import StateChange
 from airflow_dynamic_tables.services.workspace import utc_now
 from airflow_dynamic_tables.sql.session import StatementResult

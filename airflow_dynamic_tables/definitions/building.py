@@ -17,8 +17,7 @@ from airflow_dynamic_tables.core.refresh.sources import AwaitedData, AwaitedRows
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule import Freshness, ModeDecision, RefreshMode, decide
 from airflow_dynamic_tables.core.sinks import concerns
-from airflow_dynamic_tables.core.streaming.source_options import is_ours, read_watermark
-from airflow_dynamic_tables.core.streaming.source_watermarks import CompleteWhen, WholeBy
+from airflow_dynamic_tables.core.streaming.source_watermarks import CompleteWhen, WholeBy, is_ours, read_watermark
 from airflow_dynamic_tables.core.streaming.stream_plans import EventTime
 from airflow_dynamic_tables.core.versions import DEFAULT_RETENTION, Retention
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration

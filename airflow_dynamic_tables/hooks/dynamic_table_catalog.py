@@ -25,7 +25,7 @@ from airflow_dynamic_tables.services import catalogs as views
 from airflow_dynamic_tables.services.catalogs import CatalogSummary, ObjectDetails, ObjectSummary
 from airflow_dynamic_tables.services.ctas.running import create_table_as
 from airflow_dynamic_tables.services.ctas.wanted import Created, Purpose, QueryPlace, WantedTable, named_new_table
-from airflow_dynamic_tables.services.maintenance.recovering import check_available
+from airflow_dynamic_tables.services.maintenance.sweeping import check_available
 from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.settings import Settings, embedded_settings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace

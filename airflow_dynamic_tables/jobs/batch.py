@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
+from importlib import import_module
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.partition_transforms import hidden_keys, plain_keys, source_column
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
+from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, RefreshResult, StagedFile
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.jobs.column_types import check_partition_key, ddl, storable
 from airflow_dynamic_tables.jobs.drivers.base import Driver
 from airflow_dynamic_tables.jobs.expectations import repeated, results, violations_in_stage, without_dropped
 from airflow_dynamic_tables.jobs.files import exactly
-from airflow_dynamic_tables.jobs.functions import register
 from airflow_dynamic_tables.jobs.query.checking import check_columns
 from airflow_dynamic_tables.jobs.query.settings import settle_settings
 from airflow_dynamic_tables.jobs.readers import bind, check_spelling
@@ -148,3 +149,40 @@ def _written(plan: RefreshPlan, stored: DataFrame) -> tuple[int, tuple[dict[str,
     rows, *violating = (sum(group[len(keys) + number] for group in groups) for number in range(1 + len(violations)))
     in_order = tuple(sorted(partitions, key=lambda spec: tuple(spec.values()))) if keys else ()
     return rows, in_order, dict(zip(violations, violating, strict=True))
+
+
+def register(spark: SparkSession, binding: FunctionBinding, driver: Driver) -> None:
+    """Register the function that the plan's query calls.
+
+    :raises ValueError: names code that cannot be found.
+    """
+    if binding.language == "python":
+        _register_python(spark, binding, driver)
+    else:
+        _register_java(spark, binding, driver)
+
+
+def _register_python(spark: SparkSession, binding: FunctionBinding, driver: Driver) -> None:
+    for uri in binding.py_files:
+        driver.add_python_file(uri)
+    module, _, name = binding.code.partition(":")
+    try:
+        function = getattr(import_module(module), name)
+    except (ImportError, AttributeError, SystemExit) as error:
+        raise ValueError(f"function {binding.identifier}: {binding.code} cannot be imported ({error})") from error
+    if hasattr(function, "returnType"):  # made by udf() or pandas_udf(), with a declared return type
+        spark.udf.register(binding.function, function)
+    elif binding.returns is None:
+        raise ValueError(f"function {binding.identifier}: its property 'returns' is missing; name the type of its result")
+    else:
+        spark.udf.register(binding.function, function, binding.returns)
+
+
+def _register_java(spark: SparkSession, binding: FunctionBinding, driver: Driver) -> None:
+    for uri in binding.jars:
+        driver.add_jar(uri)
+    try:
+        spark.udf.registerJavaFunction(binding.function, binding.code, binding.returns)
+    except AnalysisException:
+        # Not a UDF of Spark's interfaces: a Hive function or an aggregate.
+        spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {quote(binding.function)} AS '{binding.code}'")

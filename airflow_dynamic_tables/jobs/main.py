@@ -98,7 +98,6 @@ def run_tests(spark: SparkSession, location: str) -> int:
 
 
 def _done(spark: SparkSession, plan: RefreshPlan) -> str:
-    """Run a plan, and return a summary."""
     if plan.stream is not None:
         follow(spark, plan, JvmDriver(spark))
         return "the stream has stopped"

@@ -172,7 +172,6 @@ class ServerTable:
 
 
 def _size_of(table: str) -> str:
-    """SQL for the size of a table in bytes."""
     text = table.replace("'", "''")
     return f"pg_total_relation_size('{text}'::regclass)"
 

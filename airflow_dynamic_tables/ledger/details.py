@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,10 +14,11 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 
 
-class CountsFailures(ABC):
-    """The part of a ledger that counts failed scheduled runs. A successful refresh resets the count atomically."""
+class SqlFailures:
+    """The part of the ledger that counts failed scheduled runs. A successful refresh resets the count atomically."""
 
-    @abstractmethod
+    _database: Database
+
     def record_failure(self, table: TableIdentifier, run: str, now: datetime, *, counts: bool = True) -> int:
         """Record that a scheduled run failed; only the first report of each run counts.
 
@@ -28,23 +28,6 @@ class CountsFailures(ABC):
         :param counts: whether the failure is attributed to the table.
         :return: the number of consecutive failures.
         """
-
-    @abstractmethod
-    def failures_in_a_row(self, table: TableIdentifier) -> int:
-        """Return the number of runs of a table that failed since its last successful refresh."""
-
-    @abstractmethod
-    def forget_failures(self, table: TableIdentifier) -> None:
-        """Reset the count."""
-
-
-class SqlFailures(CountsFailures):
-    """Implementation in a SQL database."""
-
-    _database: Database
-
-    def record_failure(self, table: TableIdentifier, run: str, now: datetime, *, counts: bool = True) -> int:
-        """See :meth:`CountsFailures.record_failure`."""
         name = str(table)
         with self._database.transaction() as connection:
             known = select(failed_runs.c.run).where(failed_runs.c.table_name == name, failed_runs.c.run == run)
@@ -55,12 +38,12 @@ class SqlFailures(CountsFailures):
             return _count(connection, name)
 
     def failures_in_a_row(self, table: TableIdentifier) -> int:
-        """See :meth:`CountsFailures.failures_in_a_row`."""
+        """Return the number of runs of a table that failed since its last successful refresh."""
         with self._database.transaction() as connection:
             return _count(connection, str(table))
 
     def forget_failures(self, table: TableIdentifier) -> None:
-        """See :meth:`CountsFailures.forget_failures`."""
+        """Reset the count."""
         with self._database.transaction() as connection:
             connection.execute(update(failed_runs).where(failed_runs.c.table_name == str(table)).values(counts=False))
 
@@ -115,32 +98,20 @@ class PublishedPartition:
     told: str | None = None
 
 
-class RemembersPartitions(ABC):
-    """The part of a ledger that stores published partitions."""
-
-    @abstractmethod
-    def published_partitions(self, table: TableIdentifier) -> list[PublishedPartition]:
-        """Return the published partitions of a table, ordered by their texts."""
-
-    @abstractmethod
-    def record_published(self, table: TableIdentifier, partitions: Collection[PublishedPartition]) -> None:
-        """Insert or replace published partitions of a table."""
-
-
-class SqlPartitions(RemembersPartitions):
-    """Implementation in a SQL database."""
+class SqlPartitions:
+    """The part of the ledger that stores published partitions."""
 
     _database: Database
 
     def published_partitions(self, table: TableIdentifier) -> list[PublishedPartition]:
-        """See :meth:`RemembersPartitions.published_partitions`."""
+        """Return the published partitions of a table, ordered by their texts."""
         query = select(published_partitions).where(published_partitions.c.table_name == str(table))
         with self._database.transaction() as connection:
             rows = connection.execute(query.order_by(published_partitions.c.partition)).mappings().all()
         return [PublishedPartition(**{name: row[name] for name in row if name != "table_name"}) for row in rows]
 
     def record_published(self, table: TableIdentifier, partitions: Collection[PublishedPartition]) -> None:
-        """See :meth:`RemembersPartitions.record_published`."""
+        """Insert or replace published partitions of a table."""
         with self._database.transaction() as connection:
             for one in partitions:
                 values = {name: getattr(one, name) for name in PublishedPartition.__slots__}
@@ -149,28 +120,16 @@ class SqlPartitions(RemembersPartitions):
                 connection.execute(insert.on_conflict_do_update(index_elements=key, set_=values))
 
 
-class FollowsNames(ABC):
-    """The part of a ledger that renames tables."""
+class SqlNames:
+    """The part of the ledger that renames tables."""
 
-    @abstractmethod
+    _database: Database
+
     def rename_table(self, table: TableIdentifier, new: TableIdentifier) -> None:
         """Move refreshes, stages, published partitions and failures of a table to another name, atomically; idempotent.
 
         The history of an earlier table of that name is kept, and precedes its own.
         """
-
-    @abstractmethod
-    def place_stage(self, token: str, location: str) -> None:
-        """Record the location of a stage that was unknown when it was opened; an empty location marks it as unknown again."""
-
-
-class SqlNames(FollowsNames):
-    """Implementation in a SQL database."""
-
-    _database: Database
-
-    def rename_table(self, table: TableIdentifier, new: TableIdentifier) -> None:
-        """See :meth:`FollowsNames.rename_table`."""
         old_name, new_name = str(table), str(new)
         with self._database.transaction() as connection:
             last = connection.scalar(select(func.max(stages.c.ordinal)).where(stages.c.table_name == new_name)) or 0
@@ -184,6 +143,6 @@ class SqlNames(FollowsNames):
                     connection.execute(update(register).where(register.c.table_name == old_name).values(table_name=new_name))
 
     def place_stage(self, token: str, location: str) -> None:
-        """See :meth:`FollowsNames.place_stage`."""
+        """Record the location of a stage that was unknown when it was opened; an empty location marks it as unknown again."""
         with self._database.transaction() as connection:
             connection.execute(update(stages).where(stages.c.token == token).values(location=location))

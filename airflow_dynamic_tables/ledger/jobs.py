@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -100,48 +99,16 @@ class JobRefreshChanges(TypedDict, total=False):
     error: str | None
 
 
-class RemembersJobs(ABC):
-    """The part of a ledger that stores jobs."""
+class SqlJobs:
+    """The part of the ledger that stores jobs."""
 
-    @abstractmethod
+    _database: Database
+
     def add_job(self, job: Job) -> Job:
         """Insert a job atomically, unless its caller already used its key.
 
         :return: the job itself, or the existing job with the key; then nothing is inserted.
         """
-
-    @abstractmethod
-    def remove_job(self, job_id: str) -> None:
-        """Delete a rejected job, so that its key can be used again."""
-
-    @abstractmethod
-    def find_job(self, caller: str, key: str) -> Job | None:
-        """Return the job that a caller created with a key."""
-
-    @abstractmethod
-    def get_job(self, job_id: str) -> Job | None:
-        """Return a job."""
-
-    @abstractmethod
-    def list_jobs(self, limit: int = 20) -> list[Job]:
-        """Return the latest jobs, newest first."""
-
-    @abstractmethod
-    def renew_jobs(self, job_ids: Collection[str], until: datetime) -> None:
-        """Renew the leases of jobs until a time."""
-
-    @abstractmethod
-    def change_job(self, job_id: str, table: TableIdentifier, **changes: Unpack[JobRefreshChanges]) -> None:
-        """Change some fields of a refresh of a job, unless it is in a final state."""
-
-
-class SqlJobs(RemembersJobs):
-    """Implementation in a SQL database."""
-
-    _database: Database
-
-    def add_job(self, job: Job) -> Job:
-        """See :meth:`RemembersJobs.add_job`."""
         values = {
             "id": job.id,
             "caller": job.caller,
@@ -160,34 +127,34 @@ class SqlJobs(RemembersJobs):
             return job
 
     def remove_job(self, job_id: str) -> None:
-        """See :meth:`RemembersJobs.remove_job`."""
+        """Delete a rejected job, so that its key can be used again."""
         with self._database.transaction() as connection:
             connection.execute(delete(job_refreshes).where(job_refreshes.c.job_id == job_id))
             connection.execute(delete(jobs).where(jobs.c.id == job_id))
 
     def find_job(self, caller: str, key: str) -> Job | None:
-        """See :meth:`RemembersJobs.find_job`."""
+        """Return the job that a caller created with a key."""
         with self._database.transaction() as connection:
             return next(iter(_found(connection, select(jobs).where(_is_of(caller, key)))), None)
 
     def get_job(self, job_id: str) -> Job | None:
-        """See :meth:`RemembersJobs.get_job`."""
+        """Return a job."""
         with self._database.transaction() as connection:
             return next(iter(_found(connection, select(jobs).where(jobs.c.id == job_id))), None)
 
     def list_jobs(self, limit: int = 20) -> list[Job]:
-        """See :meth:`RemembersJobs.list_jobs`."""
+        """Return the latest jobs, newest first."""
         query = select(jobs).order_by(jobs.c.accepted_at.desc(), jobs.c.id.desc()).limit(limit)
         with self._database.transaction() as connection:
             return _found(connection, query)
 
     def renew_jobs(self, job_ids: Collection[str], until: datetime) -> None:
-        """See :meth:`RemembersJobs.renew_jobs`."""
+        """Renew the leases of jobs until a time."""
         with self._database.transaction() as connection:
             connection.execute(update(jobs).where(jobs.c.id.in_(job_ids)).values(lease_until=until))
 
     def change_job(self, job_id: str, table: TableIdentifier, **changes: Unpack[JobRefreshChanges]) -> None:
-        """See :meth:`RemembersJobs.change_job`."""
+        """Change some fields of a refresh of a job, unless it is in a final state."""
         of_table = (job_refreshes.c.job_id == job_id) & (job_refreshes.c.table_name == str(table))
         goes_on = job_refreshes.c.state.in_([state for state in WorkState if not state.is_end])
         with self._database.transaction() as connection:
@@ -206,7 +173,6 @@ def _is_of(caller: str, key: str | None) -> ColumnElement[bool]:
 
 
 def _found(connection: Connection, wanted: Select[Any]) -> list[Job]:
-    """Return jobs with their refreshes, in the order of the rows."""
     rows = connection.execute(wanted).mappings().all()
     of_these = job_refreshes.c.job_id.in_([row["id"] for row in rows])
     query = select(job_refreshes).where(of_these).order_by(job_refreshes.c.job_id, job_refreshes.c.ordinal)

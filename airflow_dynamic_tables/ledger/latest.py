@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -60,32 +59,13 @@ _LOOKED_AT = 200
 """
 
 
-class KnowsTheLatest(ABC):
-    """The part of a ledger that queries many tables at once."""
-
-    @abstractmethod
-    def latest(self, tables: Collection[TableIdentifier]) -> dict[TableIdentifier, Latest]:
-        """Return the latest history of each of these tables; unknown tables are omitted."""
-
-    @abstractmethod
-    def held(self, tokens: Collection[str]) -> dict[str, Held]:
-        """Return the validity of the refreshes with these tokens; unknown tokens are omitted."""
-
-    @abstractmethod
-    def version_numbers(self, snapshots: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-        """Return version numbers by the full name of a table and the format's id of a snapshot.
-
-        Only the latest refreshes of each table are searched; snapshots that are not among them are omitted.
-        """
-
-
-class SqlLatest(KnowsTheLatest):
-    """Implementation in a SQL database, with two index lookups per table regardless of the length of its history."""
+class SqlLatest:
+    """The part of the ledger that queries many tables at once, with two index lookups per table however long its history is."""
 
     _database: Database
 
     def latest(self, tables: Collection[TableIdentifier]) -> dict[TableIdentifier, Latest]:
-        """See :meth:`KnowsTheLatest.latest`."""
+        """Return the latest history of each of these tables; unknown tables are omitted."""
         listed = self._listed
         began, made, tick = (refreshes.alias(name) for name in ("began", "made", "tick"))
         has_version = (refreshes.c.state == "SUCCEEDED") & refreshes.c.version.is_not(None)
@@ -104,7 +84,7 @@ class SqlLatest(KnowsTheLatest):
         return {TableIdentifier.parse(name): Latest(*last) for name, *last in rows}
 
     def held(self, tokens: Collection[str]) -> dict[str, Held]:
-        """See :meth:`KnowsTheLatest.held`."""
+        """Return the validity of the refreshes with these tokens; unknown tokens are omitted."""
         listed = self._listed
         told = (refreshes.c.token, refreshes.c.data_timestamp, refreshes.c.watermark)
         query = select(*told).join(listed, refreshes.c.token == listed.c.value)
@@ -113,7 +93,10 @@ class SqlLatest(KnowsTheLatest):
             return {token: Held(data_timestamp, watermark) for token, data_timestamp, watermark in rows}
 
     def version_numbers(self, snapshots: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-        """See :meth:`KnowsTheLatest.version_numbers`."""
+        """Return version numbers by the full name of a table and the format's id of a snapshot.
+
+        Only the latest refreshes of each table are searched; snapshots that are not among them are omitted.
+        """
         listed = self._listed
         table, snapshot = (self._part(listed, position) for position in (0, 1))
         counted = refreshes.alias("counted")

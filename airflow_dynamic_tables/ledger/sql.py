@@ -25,7 +25,6 @@ from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import (
     HOLDING,
     UNFINISHED,
-    Ledger,
     Refresh,
     RefreshChanges,
     RefreshState,
@@ -73,14 +72,20 @@ _OWNED = (StageState.OPEN, StageState.COMMITTING)
 _FINISHED = tuple(set(RefreshState) - {RefreshState.RUNNING, RefreshState.QUARANTINED})
 
 
-class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger):
-    """A ledger in its own tables of a database."""
+class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames):
+    """Stages and refreshes in a database. Times are timezone-aware; every method may raise CatalogUnavailableError."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def open_stage(self, stage: Stage) -> tuple[Stage, ...]:
-        """See :meth:`Ledger.open_stage`."""
+        """Insert an OPEN stage atomically, unless it overlaps stages that are ``HOLDING``.
+
+        Idempotent: opening the same token again has the same result while the stage is OPEN.
+
+        :return: the conflicting stages; empty when the stage is now open.
+        :raises ConflictError: when the token was used before and its stage is no longer OPEN.
+        """
         with self._database.transaction() as connection:
             self._lock(connection, stage.table)
             known = _stage(connection, stage.token)
@@ -97,7 +102,12 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger
             return blockers
 
     def resume_stage(self, token: str, process: str, lease_until: datetime) -> tuple[Stage, ...]:
-        """See :meth:`Ledger.resume_stage`."""
+        """Move a QUARANTINED stage to COMMITTING atomically, unless it overlaps stages that are ``HOLDING``.
+
+        :param process: the process that publishes it.
+        :return: the conflicting stages; empty when the process now owns the stage.
+        :raises ConflictError: when it is not (or no longer) in quarantine: it is being published, or was rejected.
+        """
         with self._database.transaction() as connection:
             stage = _stage(connection, token)
             if stage is None:
@@ -113,12 +123,12 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger
             return ()
 
     def get_stage(self, token: str) -> Stage | None:
-        """See :meth:`Ledger.get_stage`."""
+        """Return a stage in any state."""
         with self._database.transaction() as connection:
             return _stage(connection, token)
 
     def list_stages(self, table: TableIdentifier | None = None, states: Collection[StageState] = UNFINISHED) -> list[Stage]:
-        """See :meth:`Ledger.list_stages`."""
+        """Return the stages in one of the states, oldest first."""
         query = select(stages).where(stages.c.state.in_(states)).order_by(stages.c.opened_at, stages.c.token)
         if table is not None:
             query = query.where(stages.c.table_name == str(table))
@@ -126,13 +136,17 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger
             return [_to_stage(row) for row in connection.execute(query).mappings()]
 
     def last_stage(self, table: TableIdentifier, but_of: str = "") -> Stage | None:
-        """See :meth:`Ledger.last_stage`."""
+        """Return the last opened stage of a table in any state, except those of one owner; ``None`` if there is none."""
         of_others = select(stages).where(stages.c.table_name == str(table), stages.c.owner != but_of)
         with self._database.transaction() as connection:
             return next(map(_to_stage, connection.execute(of_others.order_by(stages.c.ordinal.desc()).limit(1)).mappings()), None)
 
     def renew_lease(self, token: str, until: datetime) -> StageState:
-        """See :meth:`Ledger.renew_lease`."""
+        """Extend the lease of an OPEN or COMMITTING stage.
+
+        :return: the current state.
+        :raises ConflictError: when the stage is in another state, so that its owner lost it.
+        """
         change = update(stages).where(stages.c.token == token, stages.c.state.in_(_OWNED)).values(lease_until=until)
         with self._database.transaction() as connection:
             state = connection.scalar(change.returning(stages.c.state))
@@ -149,7 +163,13 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger
         *,
         held_by: str | None = None,
     ) -> bool:
-        """See :meth:`Ledger.move_stage`."""
+        """Compare-and-swap the state; moving a stage to its current state does nothing.
+
+        :param refresh: fields of its refresh to change atomically with the state.
+        :param held_by: the process that must own the stage, when its owner may have changed.
+        :return: whether it was moved; False when it was in ``to_state`` already.
+        :raises CommitRejectedError: when the stage is missing, owned by another process, or in none of these states.
+        """
         others = [state for state in from_states if state is not to_state]
         change = update(stages).where(stages.c.token == token, stages.c.state.in_(others)).values(state=to_state)
         if held_by is not None:
@@ -169,7 +189,10 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger
             return False
 
     def record(self, refresh: Refresh) -> None:
-        """See :meth:`Ledger.record`."""
+        """Insert or replace the complete refresh of that token.
+
+        :raises ConflictError: when its stage is no longer OPEN: the process that closed it would not update this refresh.
+        """
         values = _columns(_values(refresh))
         upsert = self._database.insert(refreshes).values(values)
         state = select(stages.c.state).where(stages.c.token == refresh.token).with_for_update()
@@ -179,12 +202,15 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger
             connection.execute(upsert.on_conflict_do_update(index_elements=[refreshes.c.token], set_=values))
 
     def update_refresh(self, token: str, **changes: Unpack[RefreshChanges]) -> None:
-        """See :meth:`Ledger.update_refresh`."""
+        """Change some fields of a refresh; an unknown token is ignored (its row may have been pruned)."""
         with self._database.transaction() as connection:
             _update(connection, token, changes)
 
     def extend(self, refresh: Refresh, instead_of: str = "") -> None:
-        """See :meth:`Ledger.extend`."""
+        """Insert a refresh, or move the end and validity of the existing one forward; they never move backward.
+
+        :param instead_of: token of a skipped refresh that this one replaces; it is deleted.
+        """
         values = _columns(_values(refresh))
         names = ("reason", "schedule_time", "finished_at", "complete_until", "watermark")
         time = refreshes.c.data_timestamp
@@ -200,13 +226,13 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger
             connection.execute(insertion.on_conflict_do_update(index_elements=[refreshes.c.token], set_=later, where=holds_later))
 
     def get_refresh(self, token: str) -> Refresh | None:
-        """See :meth:`Ledger.get_refresh`."""
+        """Return a refresh."""
         with self._database.transaction() as connection:
             row = connection.execute(select(refreshes).where(refreshes.c.token == token)).mappings().first()
             return _to_refresh(row) if row is not None else None
 
     def list_refreshes(self, table: TableIdentifier | None = None, limit: int = 20) -> list[Refresh]:
-        """See :meth:`Ledger.list_refreshes`."""
+        """Return the latest refreshes, newest first."""
         query = select(refreshes).order_by(refreshes.c.started_at.desc(), refreshes.c.token.desc()).limit(limit)
         if table is not None:
             query = query.where(refreshes.c.table_name == str(table))
@@ -214,7 +240,10 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger
             return [_to_refresh(row) for row in connection.execute(query).mappings()]
 
     def list_versions(self, table: TableIdentifier, number: int) -> dict[str, int]:
-        """See :meth:`Ledger.list_versions`."""
+        """Return the versions, by token, that refreshes of a table made with that number or a later one, without UNDONE ones.
+
+        Only the latest thousand refreshes are searched.
+        """
         of_table = select(refreshes.c.token, refreshes.c.version, refreshes.c.state).where(refreshes.c.table_name == str(table))
         latest = of_table.order_by(refreshes.c.started_at.desc()).limit(_LATEST).subquery()
         query = select(latest.c.token, latest.c.version)
@@ -223,7 +252,10 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger
             return {row.token: row.version for row in connection.execute(query.order_by(latest.c.version))}
 
     def mark_undone(self, errors: Mapping[str, str]) -> None:
-        """See :meth:`Ledger.mark_undone`."""
+        """Mark successful refreshes as UNDONE.
+
+        :param errors: the error text of each, by token.
+        """
         succeeded = (refreshes.c.token == bindparam("of")) & (refreshes.c.state == RefreshState.SUCCEEDED)
         change = update(refreshes).where(succeeded).values(state=RefreshState.UNDONE, error=bindparam("why"))
         if errors:
@@ -231,31 +263,34 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger
                 connection.execute(change, [{"of": token, "why": error} for token, error in errors.items()])
 
     def list_due_reports(self, since: datetime) -> list[Refresh]:
-        """See :meth:`Ledger.list_due_reports`."""
+        """Return refreshes that succeeded since then and whose report is DUE, oldest first."""
         due = select(refreshes).where(refreshes.c.report == ReportState.DUE, refreshes.c.state == RefreshState.SUCCEEDED)
         due = due.where(refreshes.c.finished_at >= since)
         with self._database.transaction() as connection:
             return [_to_refresh(row) for row in connection.execute(due.order_by(refreshes.c.finished_at)).mappings()]
 
     def mark_reported(self, tokens: Collection[str]) -> None:
-        """See :meth:`Ledger.mark_reported`."""
+        """Record that the versions of these refreshes were reported to the scheduler."""
         made = update(refreshes).where(refreshes.c.token == bindparam("of")).values(report=ReportState.MADE)
         if tokens:
             with self._database.transaction() as connection:
                 connection.execute(made, [{"of": token} for token in tokens])
 
     def record_source_states(self, token: str, states: Mapping[str, SourceState]) -> None:
-        """See :meth:`Ledger.record_source_states`."""
+        """Insert or replace the states of the sources of a refresh, by full name."""
         with self._database.transaction() as connection:
             write_states(connection, token, states)
 
     def source_states(self, token: str) -> dict[str, SourceState]:
-        """See :meth:`Ledger.source_states`."""
+        """Return the states of the sources of a refresh, by full name; missing sources are unknown.
+
+        They are kept as long as the refresh, unless it made no version.
+        """
         with self._database.transaction() as connection:
             return read_states(connection, token)
 
     def installation(self) -> str:
-        """See :meth:`Ledger.installation`."""
+        """Return the id of this installation. It is stored in the ledger, so a copy of the database has the same id."""
         with self._database.transaction() as connection:
             known = connection.scalar(select(installation.c.id).order_by(installation.c.id))
             if known is not None:
@@ -265,12 +300,15 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger
             return made
 
     def tables(self) -> list[TableIdentifier]:
-        """See :meth:`Ledger.tables`."""
+        """Return every table that was ever refreshed, sorted."""
         with self._database.transaction() as connection:
             return sorted(map(TableIdentifier.parse, connection.scalars(select(refreshes.c.table_name).distinct())))
 
     def prune(self, before: datetime) -> int:
-        """See :meth:`Ledger.prune`."""
+        """Delete old jobs, finished refreshes with their sources, and finished stages; the latest success of a table is kept.
+
+        :return: the number of deleted rows.
+        """
         succeeded = refreshes.c.state == RefreshState.SUCCEEDED
         newest = select(func.max(refreshes.c.started_at)).where(succeeded).group_by(refreshes.c.table_name).scalar_subquery()
         ended = refreshes.c.state.in_(_FINISHED)
@@ -286,16 +324,16 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger
             return deleted
 
     def upgrade(self) -> None:
-        """See :meth:`Ledger.upgrade`."""
+        """Upgrade the storage to this release's schema; idempotent."""
         self._database.upgrade()
 
     def check(self) -> None:
-        """See :meth:`Ledger.check`."""
+        """Check the connection."""
         with self._database.transaction() as connection:
             connection.execute(text("SELECT 1"))
 
     def close(self) -> None:
-        """See :meth:`Ledger.close`."""
+        """Close connections; idempotent."""
         self._database.close()
 
     def _lock(self, connection: Connection, table: TableIdentifier) -> None:
@@ -341,7 +379,6 @@ def _column(value: Any) -> Any:
 
 
 def _fields(row: RowMapping) -> dict[str, Any]:
-    """Convert columns to fields."""
     others = {name: value for name, value in row.items() if name != "table_name"}
     return {**others, "table": TableIdentifier.parse(row["table_name"])}
 

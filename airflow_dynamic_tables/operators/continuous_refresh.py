@@ -28,9 +28,8 @@ from airflow_dynamic_tables.services.continuous.base import Work
 from airflow_dynamic_tables.services.continuous.loop import RUN_DELAY, DefinitionWatch, Ended, Halt, Loop
 from airflow_dynamic_tables.services.continuous.partition_commit import PartitionCommits
 from airflow_dynamic_tables.services.continuous.registry import strategy_of
-from airflow_dynamic_tables.services.refresh.strategies import refusal_of_servers
-from airflow_dynamic_tables.services.registered import find_entry, why_suspended
-from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from airflow_dynamic_tables.services.refresh.preview import refusal_of_servers
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, why_suspended
 from airflow_dynamic_tables.services.writes.settling import recorded_refresh
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
             if has_news():
                 return Halt("a partition is complete, and that is to be told", ends=True)
             changed = watch.halt() if watch is not None else None
-            if changed is None and (why := why_suspended(identifier, find_entry(workspace, identifier))):
+            if changed is None and (why := why_suspended(identifier, workspace.find_entry(identifier))):
                 return Halt(why)
             return changed
 

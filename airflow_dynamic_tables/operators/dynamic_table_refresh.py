@@ -37,8 +37,13 @@ from airflow_dynamic_tables.operators.spark_tasks import RunsSpark
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.outcomes import collecting
 from airflow_dynamic_tables.services.refresh.change_detection import skip as record_skip
-from airflow_dynamic_tables.services.refresh.planning import check_partitions
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, not_due, requested_partitions
+from airflow_dynamic_tables.services.refresh.requests import (
+    RefreshRequest,
+    Skipped,
+    check_partitions,
+    not_due,
+    requested_partitions,
+)
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import Wait, parents_of, why_wait
 from airflow_dynamic_tables.services.settings import find_catalogs_file

@@ -154,7 +154,6 @@ class SparkSubmitRunner(Runner):
             return QueryTestOutcomes.from_json(outcomes.read_text(encoding="utf-8"))
 
     def _submit(self, job: Sequence[str], environment: Mapping[str, str]) -> tuple[int, deque[str]]:
-        """Run spark-submit to its end; returns its exit code and the last lines of its output."""
         environ = {**os.environ, **self.settings.env_vars, **environment}
         find_java(environ)
         command = _command(find_spark_submit(environ), job, self.settings, self.master)

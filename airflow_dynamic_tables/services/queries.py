@@ -152,7 +152,6 @@ def check_no_circle(workspace: Workspace, start: TableIdentifier, reads: Sequenc
 
 
 def _inline(workspace: Workspace, view: TableIdentifier, sources: Sources, trail: Names) -> tuple[str, Names]:
-    """Return a view as a subquery without views, and the tables that it reads."""
     entry = _entry(workspace, view)
     if not isinstance(entry, CatalogView):
         what = "does not exist" if entry is None else "is a table"

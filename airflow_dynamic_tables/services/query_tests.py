@@ -31,8 +31,7 @@ from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.query_test_rows import GivenRows, QueryTest
 from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError
 from airflow_dynamic_tables.services.queries import inline_views
-from airflow_dynamic_tables.services.refresh.binding import view_name
-from airflow_dynamic_tables.services.refresh.planning import bind_query
+from airflow_dynamic_tables.services.refresh.binding import bind_query, view_name
 from airflow_dynamic_tables.services.refresh.preview import statement
 from airflow_dynamic_tables.services.refresh.requests import in_time_zone
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -126,7 +125,6 @@ def _retyped(test: QueryTest, returned: ReturnedRows) -> str | None:
 
 
 def _check_names(test: QueryTest, names: Sequence[str], expected: ReturnedRows | None) -> None:
-    """Check that the query returns all columns that the test names."""
     wanted = [column.name for column in expected.columns] if expected is not None else test.expected.named
     for name in (*wanted, *test.expected.key, *test.expected.only, *test.expected.types):
         if name not in names:
@@ -180,7 +178,6 @@ def _rows_of_sql(test: QueryTest, expected: ReturnedRows, compared: Sequence[Col
 
 
 def _converted(test: QueryTest, cell: Cell, kind: str | None, column: Column) -> Cell:
-    """Convert a value to the type of the column."""
     if cell is None or kind == column.type:
         return cell
     try:
@@ -250,7 +247,6 @@ def _given_table(given: GivenRows, view: str, source: Source | None) -> GivenTab
 
 
 def _rows_sql(given: GivenRows) -> str:
-    """Return a query for the given rows."""
     kinds = [parse_type(column.type) for column in given.columns]
     names = [quote(column.name) for column in given.columns]
     if not given.rows:

@@ -37,8 +37,7 @@ from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.files import FileChange
 from airflow_dynamic_tables.services.deployments.values import Change
 from airflow_dynamic_tables.services.lifecycle import dropping
-from airflow_dynamic_tables.services.lifecycle.registration import register
-from airflow_dynamic_tables.services.lifecycle.renaming import Renamed, rename
+from airflow_dynamic_tables.services.lifecycle.registration import Renamed, register, rename
 from airflow_dynamic_tables.sql.session import SqlSession, StatementResult, full_names
 
 

@@ -13,7 +13,7 @@ from airflow_dynamic_tables.core.streaming.stream_plans import EventTime
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import DefinitionError
-from airflow_dynamic_tables.services.refresh.strategies import choose
+from airflow_dynamic_tables.services.refresh.preview import choose
 
 TABLES = """\
 defaults: {catalog: lake, database: web}

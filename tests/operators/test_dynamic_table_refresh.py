@@ -41,7 +41,7 @@ from airflow_dynamic_tables.operators.reporting import OTHER_EVENTS
 from airflow_dynamic_tables.operators.run_arguments import of_group
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.lifecycle.suspending import suspend
-from airflow_dynamic_tables.services.maintenance.recovering import upgrade
+from airflow_dynamic_tables.services.maintenance.sweeping import upgrade
 from airflow_dynamic_tables.services.refresh import catching_up
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.settings import embedded_settings

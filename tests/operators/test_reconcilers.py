@@ -18,9 +18,8 @@ from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete
 from airflow_dynamic_tables.operators.reporting import UpstreamFailedError
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
-from airflow_dynamic_tables.services.registered import find_entry, why_suspended
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, why_suspended
 from airflow_dynamic_tables.services.writes.settling import reconcile
 from tests.support.pyarrow_job import write_numbers
 
@@ -131,9 +130,9 @@ def test_scheduled_runs_that_fail_in_a_row_suspend_the_table(operator: DynamicTa
     others = ({"kind": "manual"}, {"kind": "backfill"}, {"conf": {"full_refresh": True}}, {"max_tries": 2})
     for number, other in enumerate((*others, {"exception": UpstreamFailedError("late")})):
         count(run_of(operator, 10 + number, **other))
-    assert why_suspended(table, find_entry(workspace, table)) is None, "by hand, cleared, or a parent was to blame"
+    assert why_suspended(table, workspace.find_entry(table)) is None, "by hand, cleared, or a parent was to blame"
     count(run_of(operator, 5, kind="asset_triggered", exception=RuntimeError("no space")))
-    assert "the last one with: no space" in str(why_suspended(table, find_entry(workspace, table)))
+    assert "the last one with: no space" in str(why_suspended(table, workspace.find_entry(table)))
 
 
 def test_a_run_that_was_killed_is_counted_by_the_next_one(operator: DynamicTableRefreshOperator, workspace: Workspace) -> None:
@@ -155,8 +154,8 @@ def test_a_run_that_was_killed_is_counted_by_the_next_one(operator: DynamicTable
     last.run_type = "manual"
     count_last_failure(begun(), workspace)
     count_last_failure(run_of(operator, 2), workspace)  # Airflow does not answer
-    assert why_suspended(operator.table.identifier, find_entry(workspace, operator.table.identifier)) is None
+    assert why_suspended(operator.table.identifier, workspace.find_entry(operator.table.identifier)) is None
     last.run_type = "scheduled"
     count_last_failure(begun(), workspace)
-    entry = find_entry(workspace, operator.table.identifier)
+    entry = workspace.find_entry(operator.table.identifier)
     assert "the Airflow task was killed" in str(why_suspended(operator.table.identifier, entry))

@@ -11,7 +11,7 @@ from airflow_dynamic_tables.catalog.sql.catalog import MemoryCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
 from airflow_dynamic_tables.ledger.sql import SqlLedger
-from airflow_dynamic_tables.services.maintenance.recovering import check_available, upgrade
+from airflow_dynamic_tables.services.maintenance.sweeping import check_available, upgrade
 from airflow_dynamic_tables.services.settings import Settings, embedded_settings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 

@@ -13,7 +13,7 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
-from airflow_dynamic_tables.services.lifecycle.renaming import rename
+from airflow_dynamic_tables.services.lifecycle.registration import rename
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.tables.status import sample

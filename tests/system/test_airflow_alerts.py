@@ -14,8 +14,7 @@ import pytest
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.plugins.notes import NOTE
-from airflow_dynamic_tables.services.registered import find_entry, why_suspended
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, why_suspended
 from tests.support.airflow import Stack, jobs_of, until
 from tests.support.suite import missing_service
 
@@ -193,4 +192,4 @@ def test_a_run_says_that_nothing_was_refreshed_and_why(stack: Stack) -> None:
 
 
 def _why_suspended(workspace: Workspace, table: TableIdentifier) -> str | None:
-    return why_suspended(table, find_entry(workspace, table))
+    return why_suspended(table, workspace.find_entry(table))

@@ -168,7 +168,7 @@ def test_a_tick_goes_through_all_formats(formats: Formats, scheduled: list[str])
         (event,) = formats.stack.get("/assets/events", source_dag_id=table.workflow_id, source_run_id=run_id)["asset_events"]
         assert (event["extra"]["version"], event["extra"]["rows"]) == (1, 1)
     with formats.workspace() as workspace:
-        version = workspace.table(silver).current()
+        version = workspace.existing_table(silver).current()
         assert version is not None
         assert list(version.sources) == [str(bronze)]
         (day,) = workspace.catalog("pg").list_partitions(silver.path)

@@ -15,7 +15,7 @@ from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Difference, FieldChange
 from airflow_dynamic_tables.services.lifecycle.dropping import Dropped, drop, drop_if_exists
 from airflow_dynamic_tables.services.lifecycle.suspending import StateChange, resume, suspend
-from airflow_dynamic_tables.services.tables.owners import claimed, deployed_by, own_deployment
+from airflow_dynamic_tables.services.tables.entries import claimed, deployed_by, own_deployment
 
 router = ResultRouter()
 

@@ -13,10 +13,9 @@ from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.services.lifecycle.dropping import check_droppable, drop, drop_if_exists
-from airflow_dynamic_tables.services.lifecycle.renaming import rename, renamed
+from airflow_dynamic_tables.services.lifecycle.registration import rename, renamed
 from airflow_dynamic_tables.services.lifecycle.suspending import StateChange, resume, suspend
-from airflow_dynamic_tables.services.maintenance.recovering import recover
-from airflow_dynamic_tables.services.registered import look_up
+from airflow_dynamic_tables.services.maintenance.sweeping import recover
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
@@ -135,6 +134,6 @@ def _would_drop(workspace: Workspace, name: TableIdentifier, *, if_exists: bool)
     if if_exists and not workspace.catalog(name.catalog).table_exists(name.path):
         print(f"There is no {name}; nothing to do.", file=sys.stderr)
         return OK
-    check_droppable(workspace, look_up(workspace, name))
+    check_droppable(workspace, workspace.look_up(name))
     print(f"{name} would be dropped with all its versions; say --yes to do it.", file=sys.stderr)
     return USAGE

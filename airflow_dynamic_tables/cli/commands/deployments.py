@@ -40,9 +40,8 @@ from airflow_dynamic_tables.services.refresh.catching_up import with_catch_up
 from airflow_dynamic_tables.services.refresh.preview import TablePlan
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
-from airflow_dynamic_tables.services.registered import find_entry, why_suspended
 from airflow_dynamic_tables.services.tables.workflows import paused_workflows
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, why_suspended
 
 
 def compared_plan(arguments: Namespace) -> int:
@@ -246,7 +245,7 @@ def say_paused(workspace: Workspace, tables: Iterable[DynamicTable]) -> None:
     """Report on stderr the tables whose DAG is paused although they are not suspended, if Airflow is available."""
     by_dag = {table.workflow_id: table.identifier for table in tables if table.scheduler in (None, DEFAULT_SCHEDULER)}
     for dag, paused in sorted(paused_workflows(workspace, by_dag.keys()).items()):
-        if paused and not why_suspended(by_dag[dag], find_entry(workspace, by_dag[dag])):
+        if paused and not why_suspended(by_dag[dag], workspace.find_entry(by_dag[dag])):
             print(f"The DAG {dag} is paused: no schedule refreshes {by_dag[dag]}. airflow dags unpause {dag}", file=sys.stderr)
 
 

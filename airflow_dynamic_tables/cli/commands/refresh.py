@@ -128,7 +128,7 @@ def refresh(arguments: Namespace) -> int:
 
 
 def _first_rows(workspace: Workspace, table: TableIdentifier) -> list[dict[str, Any]]:
-    has_version = workspace.table(table).current() is not None
+    has_version = workspace.existing_table(table).current() is not None
     return sample(workspace, table, _ROWS) if has_version else []
 
 

@@ -30,8 +30,7 @@ from airflow_dynamic_tables.services.catalogs import ObjectChange
 from airflow_dynamic_tables.services.continuous.streams.places import stream_progress
 from airflow_dynamic_tables.services.lifecycle.registration import adopt, register
 from airflow_dynamic_tables.services.maintenance.compacting import CompactedPartition, compact, count_files
-from airflow_dynamic_tables.services.maintenance.recovering import upgrade
-from airflow_dynamic_tables.services.maintenance.sweeping import sweep
+from airflow_dynamic_tables.services.maintenance.sweeping import sweep, upgrade
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.binding import look_at_sources
 from airflow_dynamic_tables.services.tables import status

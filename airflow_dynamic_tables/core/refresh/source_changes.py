@@ -85,7 +85,6 @@ def difference(before: SourceState | None, now: SourceState | None) -> Differenc
 
 
 def _meet(spec: Mapping[str, str | None], text: str, keys: Mapping[str, str], kinds: Mapping[str, str]) -> bool:
-    """Return whether rows may be in both partitions; only certainly different values separate them."""
     other = parse_spec(text) if text else {}
     theirs = {key: other.get(keys.get(key, "")) for key in spec}
     return not any(_are_apart(value, theirs[key], kinds.get(key, "")) for key, value in spec.items())

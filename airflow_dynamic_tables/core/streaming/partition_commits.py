@@ -14,7 +14,7 @@ from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.core.partition_dates import partitions_within
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.schedule import Freshness
-from airflow_dynamic_tables.core.streaming.source_watermarks import EMPTY, SUCCESS_FILE, Batch, SeenPartition
+from airflow_dynamic_tables.core.streaming.source_watermarks import EMPTY, SUCCESS_FILE, Batch, SeenPartition, is_class_path
 
 MOST_SKIPPED = 10_000
 """Maximum number of empty partitions that a watermark closes at once: more than a year of hours is a mistyped date."""
@@ -229,12 +229,6 @@ def _value_problem(option: str, value: str) -> str | None:
     if option == _CLASS and not is_class_path(value):
         return f"{value!r} is no class; write module:Class"
     return None
-
-
-def is_class_path(text: str) -> bool:
-    """Return whether a text has the form ``module:Class``."""
-    module, colon, name = text.partition(":")
-    return bool(colon) and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
 def _names(text: str) -> list[str]:

@@ -11,8 +11,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 from airflow_dynamic_tables.core.formats import FORMATS, VIEW, Endless, source_formats
 from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.core.schedule import Freshness
-from airflow_dynamic_tables.core.streaming.partition_commits import is_class_path
-from airflow_dynamic_tables.core.streaming.source_watermarks import CompleteWhen, WholeBy
+from airflow_dynamic_tables.core.streaming.source_watermarks import CompleteWhen, WholeBy, is_class_path
 from airflow_dynamic_tables.core.types import check_columns
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, OneOf, Options
 from airflow_dynamic_tables.exceptions import UnsupportedError

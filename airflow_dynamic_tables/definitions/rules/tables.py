@@ -17,7 +17,7 @@ from airflow_dynamic_tables.core.partition_transforms import plain_keys
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import option_problem, path_problem
 from airflow_dynamic_tables.core.schedule import RefreshMode
-from airflow_dynamic_tables.core.streaming import source_options
+from airflow_dynamic_tables.core.streaming import source_watermarks as source_options
 from airflow_dynamic_tables.core.streaming.source_watermarks import WholeBy
 from airflow_dynamic_tables.definitions.building import (
     OF_SCHEDULES,

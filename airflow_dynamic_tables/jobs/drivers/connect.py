@@ -14,9 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.jobs.drivers.base import Driver
-from airflow_dynamic_tables.jobs.query.connect_settings import ConnectSettings
 from airflow_dynamic_tables.jobs.query.explained import ExplainedQueries
-from airflow_dynamic_tables.jobs.query.settings import SessionSettings
+from airflow_dynamic_tables.jobs.query.settings import ConnectSettings, SessionSettings
 
 _ADDING = threading.Lock()
 """PySpark removes missing folders from Python's import caches, which is not thread-safe."""

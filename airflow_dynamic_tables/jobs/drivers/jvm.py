@@ -11,8 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.jobs.drivers.base import Driver
 from airflow_dynamic_tables.jobs.files import list_files, write_text
-from airflow_dynamic_tables.jobs.query.checking import check_query
-from airflow_dynamic_tables.jobs.query.permissions import check_allowed
+from airflow_dynamic_tables.jobs.query.checking import check_allowed, check_query
 from airflow_dynamic_tables.jobs.query.settings import JvmSettings, SessionSettings
 
 _DROPPED = "numRowsDroppedByWatermark"

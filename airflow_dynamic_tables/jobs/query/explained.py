@@ -20,7 +20,7 @@ from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, JAVA_CALLS, Ability, ability_of
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.jobs.query.checking import LEAVES, WINDOWS, check_name, check_windows
-from airflow_dynamic_tables.jobs.query.connect_settings import ConnectSettings
+from airflow_dynamic_tables.jobs.query.settings import ConnectSettings
 
 _NOTHING_IS_CUT = {
     "spark.sql.debug.maxToStringFields": "2000000000",
@@ -106,7 +106,6 @@ class ExplainedQueries:
         return self._spark.catalog.tableExists(quote(name))
 
     def _parsed(self, query: str) -> tuple[_Node, str]:
-        """The tree of a query, and its text."""
         if query not in self._known:
             self._known[query] = self._explained(query)
         return self._known[query]

@@ -28,9 +28,7 @@ from airflow_dynamic_tables.core.streaming.partition_commits import (
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.ledger.details import PublishedPartition
-from airflow_dynamic_tables.services.watermarks.completeness import made
-from airflow_dynamic_tables.services.watermarks.places import partition_folders
-from airflow_dynamic_tables.services.watermarks.source_progress import recorded_watermark
+from airflow_dynamic_tables.services.source_progress import made, partition_folders, recorded_watermark
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)

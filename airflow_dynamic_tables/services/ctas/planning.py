@@ -171,7 +171,6 @@ def _check_replaceable(identifier: TableIdentifier, entry: AnyTable, purpose: Pu
 
 
 def _format(wanted: WantedTable, entry: AnyTable | None, default: str) -> str:
-    """Return the format of the new version."""
     formats = sink_formats()
     if wanted.format is not None and wanted.format not in formats:
         hint = did_you_mean(wanted.format, formats) or f"; use {' | '.join(formats)}."

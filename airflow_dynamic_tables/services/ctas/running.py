@@ -20,8 +20,7 @@ from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import finish, prepare
-from airflow_dynamic_tables.services.registered import RegisteredTable
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 from airflow_dynamic_tables.services.writes.drafts import DraftedTable
 from airflow_dynamic_tables.services.writes.protocol import StagedWrite, new_stage, open_write, preparing
 from airflow_dynamic_tables.services.writes.settling import recorded_refresh
@@ -128,7 +127,6 @@ def _begin_draft(workspace: Workspace, request: RefreshRequest) -> Attempt:
 
 
 def _begin_again(workspace: Workspace, request: RefreshRequest) -> Attempt:
-    """Begin to replace a table."""
     return _begin_in_place(workspace, request, partial(_check_still_there, workspace, request), is_new=False)
 
 

@@ -33,8 +33,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.services.ctas.wanted import QueryPlace, WantedTable
 from airflow_dynamic_tables.services.queries import inline_views
-from airflow_dynamic_tables.services.refresh.binding import bind_sources, job_environment
-from airflow_dynamic_tables.services.refresh.planning import bind_query
+from airflow_dynamic_tables.services.refresh.binding import bind_query, bind_sources, job_environment
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _NEVER_DUE = Freshness(1)

@@ -21,8 +21,8 @@ from airflow_dynamic_tables.services.deployments.applying import Downstream
 from airflow_dynamic_tables.services.deployments.comparing import Deployed
 from airflow_dynamic_tables.services.deployments.values import Change, Cost, Difference, FieldChange
 from airflow_dynamic_tables.services.lifecycle.registration import check_format
-from airflow_dynamic_tables.services.tables.entries import ROWS_BEFORE
-from airflow_dynamic_tables.services.tables.owners import (
+from airflow_dynamic_tables.services.tables.entries import (
+    ROWS_BEFORE,
     Deployment,
     claimed,
     deployed_by,

@@ -124,7 +124,6 @@ def _wait(lock: int, folder: Path, patience: float) -> None:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Write a temporary file beside the file, and rename it."""
     handle, half = tempfile.mkstemp(prefix=_HALF, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -140,7 +139,6 @@ def _put(path: Path, content: bytes) -> None:
 
 
 def _mode(path: Path) -> int:
-    """Return the mode of a file: unchanged, or for a new one, derived from its folder."""
     with contextlib.suppress(FileNotFoundError):
         return stat.S_IMODE(path.stat().st_mode)
     return stat.S_IMODE(path.parent.stat().st_mode) & 0o666

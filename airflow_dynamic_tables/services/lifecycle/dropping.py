@@ -16,9 +16,8 @@ from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError
 from airflow_dynamic_tables.formats.orphans import check_own_folder
 from airflow_dynamic_tables.ledger.base import StageState
 from airflow_dynamic_tables.services.outcomes import Operation
-from airflow_dynamic_tables.services.registered import RegisteredTable, look_up
 from airflow_dynamic_tables.services.tables.workflows import delete_workflow
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 from airflow_dynamic_tables.services.writes.leases import check_gone
 from airflow_dynamic_tables.services.writes.owner_markers import other_markers, shared
 from airflow_dynamic_tables.services.writes.protocol import new_stage, staged_write
@@ -121,14 +120,14 @@ def drop(workspace: Workspace, identifier: TableIdentifier, *, purge: bool = Fal
     :raises ConflictError: as for :func:`check_droppable`; or if another installation uses the files to be purged.
     :raises ConfigurationError: if the files to be purged may belong to others; nothing is dropped then.
     """
-    registered = look_up(workspace, identifier)
+    registered = workspace.look_up(identifier)
     check_droppable(workspace, registered)
     to_purge = folder_to_purge(workspace, registered) if purge else None
     folder = registered.loaded.folder()
     with held(workspace, registered, "drop"):
         if to_purge is not None:
             log.info("%s is dropped, and then %s with everything in it.", identifier, to_purge)  # a kill may leave some of it
-        _forget(workspace, look_up(workspace, identifier))
+        _forget(workspace, workspace.look_up(identifier))
         deleted = purge_folder(to_purge) if to_purge is not None else Deleted()
     if purge:
         return Dropped(identifier, purged=deleted)

@@ -1,11 +1,14 @@
-"""Registration of a declared table: its catalog entry, a rename from its former name, and its workflow."""
+"""Registration of a declared table: its catalog entry, a rename with its data and history, and its workflow."""
 
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.values import (
     STATES,
     AnyTable,
@@ -16,27 +19,36 @@ from airflow_dynamic_tables.catalog.values import (
     JobState,
     is_refused,
 )
+from airflow_dynamic_tables.clients.files import list_entries, move_folder
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.renames import former_name
 from airflow_dynamic_tables.exceptions import (
     CatalogError,
     ConfigurationError,
+    ConflictError,
     DynamicTableError,
     SchedulerError,
     SchemaEvolutionError,
     TableAlreadyExistsError,
     TableNotFoundError,
+    UnsupportedError,
 )
 from airflow_dynamic_tables.formats.registry import check_held
-from airflow_dynamic_tables.services.lifecycle.dropping import held
-from airflow_dynamic_tables.services.lifecycle.renaming import finish_rename, follow
+from airflow_dynamic_tables.services.lifecycle.dropping import check_droppable, held
 from airflow_dynamic_tables.services.names import check_names
-from airflow_dynamic_tables.services.registered import find_entry, look_up
-from airflow_dynamic_tables.services.tables.entries import altered, new_entry, rows_before, with_notes
-from airflow_dynamic_tables.services.tables.owners import check_owner, deployed_by, mark, own_deployment
-from airflow_dynamic_tables.services.tables.workflows import keep_unpaused, schedule_workflow
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.tables.entries import (
+    altered,
+    check_owner,
+    deployed_by,
+    mark,
+    new_entry,
+    own_deployment,
+    rows_before,
+    with_notes,
+)
+from airflow_dynamic_tables.services.tables.workflows import delete_workflow, keep_unpaused, schedule_workflow
+from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace, as_dynamic
 
 log = logging.getLogger(__name__)
 
@@ -64,29 +76,30 @@ def ensure(
     :raises ConfigurationError: if its name is invalid, or another installation has declared it differently.
     :raises CatalogError: if another object with that name exists.
     :raises SchemaEvolutionError: if the table has rows in another format.
-    :raises ConflictError: see :func:`~airflow_dynamic_tables.services.lifecycle.renaming.follow`.
+    :raises ConflictError: see :func:`~airflow_dynamic_tables.services.lifecycle.registration.follow`.
     """
     identifier = table.identifier
-    found = _found(workspace, identifier)
+    catalog = workspace.catalog(identifier.catalog)
+    found = _found(workspace, catalog, identifier)
     if found is None and follow(workspace, table, takes_over=takes_over) is not None:
-        found = _found(workspace, identifier)
+        found = catalog.get_table(identifier.path)
     if found is None or _is_leftover(found, table):
-        entry, registration = _created(workspace, table, asked, is_there=found is not None)
+        entry, registration = _created(workspace, catalog, table, asked, is_there=found is not None)
     else:
         entry, registration = _dynamic(identifier, found), Registration.UNCHANGED
     if registration is Registration.UNCHANGED and not is_refused(asked, entry.refresh_handler.job_state):
-        entry, registration = _altered(workspace, table, entry, asked, takes_over=takes_over)
+        entry, registration = _altered(workspace, catalog, table, entry, asked, takes_over=takes_over)
     return entry, registration
 
 
-def _found(workspace: Workspace, identifier: TableIdentifier) -> AnyTable | None:
+def _found(workspace: Workspace, catalog: ReadableWritableCatalog, identifier: TableIdentifier) -> AnyTable | None:
+    """Return the catalog entry with that name, after a rename to it that was killed is completed; ``None`` if there is none."""
     try:
-        entry = workspace.catalog(identifier.catalog).get_table(identifier.path)
+        entry = catalog.get_table(identifier.path)
     except TableNotFoundError:
         return None
     if isinstance(entry, CatalogDynamicTable) and entry.refresh_handler.renamed_from:
-        finish_rename(workspace, identifier)
-        return workspace.dynamic_table(identifier)
+        return _finished_rename(workspace, catalog, identifier, entry)
     return entry
 
 
@@ -102,18 +115,17 @@ def _dynamic(identifier: TableIdentifier, entry: AnyTable) -> CatalogDynamicTabl
 
 
 def _created(
-    workspace: Workspace, table: DynamicTable, asked: Asked, *, is_there: bool
+    workspace: Workspace, catalog: ReadableWritableCatalog, table: DynamicTable, asked: Asked, *, is_there: bool
 ) -> tuple[CatalogDynamicTable, Registration]:
     """Create the entry of a table; return that of another deployment if it was created first."""
     identifier = table.identifier
     check_names(identifier.catalog, identifier.database, identifier.table)
-    catalog = workspace.catalog(identifier.catalog)
     if is_there:
-        adopt(workspace, table)
+        catalog.adopt_table(identifier.path, _new(workspace, table, JobState.INITIALIZING))
         return _dynamic(identifier, catalog.get_table(identifier.path)), Registration.CREATED
     catalog.create_database(identifier.database, CatalogDatabase(), ignore_if_exists=True)
     check_held(identifier, table.format, catalog.stores())
-    entry = with_notes(new_entry(table, STATES[asked][None] or JobState.INITIALIZING), _mark(workspace, table))
+    entry = _new(workspace, table, STATES[asked][None] or JobState.INITIALIZING)
     try:
         catalog.create_table(identifier.path, entry)
     except TableAlreadyExistsError:  # created concurrently, possibly by another deployment that declares it differently
@@ -122,9 +134,14 @@ def _created(
 
 
 def _altered(
-    workspace: Workspace, table: DynamicTable, entry: CatalogDynamicTable, asked: Asked, *, takes_over: bool
+    workspace: Workspace,
+    catalog: ReadableWritableCatalog,
+    table: DynamicTable,
+    entry: CatalogDynamicTable,
+    asked: Asked,
+    *,
+    takes_over: bool,
 ) -> tuple[CatalogDynamicTable, Registration]:
-    """Update an entry to its definition; return it and whether it changed."""
     identifier = table.identifier
     # A table suspended concurrently stays suspended.
     asked = Asked.FORCED_REFRESH if asked is Asked.REFRESH else asked
@@ -142,8 +159,7 @@ def _altered(
         check_owner(current, identifier, None if takes_over else deployed_by(notes))
         return with_notes(altered(current, table, asked), notes)
 
-    before = workspace.catalog(identifier.catalog).change_table(identifier.path, changed)
-    return changed(before), Registration.ALTERED
+    return changed(catalog.change_table(identifier.path, changed)), Registration.ALTERED
 
 
 def _notes(workspace: Workspace, entry: CatalogDynamicTable, table: DynamicTable, *, takes_over: bool) -> dict[str, Any]:
@@ -157,6 +173,10 @@ def _notes(workspace: Workspace, entry: CatalogDynamicTable, table: DynamicTable
     if before is not None and now is not None and before.file != now.file:
         log.warning("%s was deployed from %s; %s declares it otherwise, and alters it.", table.identifier, before, now)
     return {**own, **rows_before(entry, table)}
+
+
+def _new(workspace: Workspace, table: DynamicTable, state: JobState) -> CatalogDynamicTable:
+    return with_notes(new_entry(table, state), _mark(workspace, table))
 
 
 def _mark(workspace: Workspace, table: DynamicTable) -> dict[str, Any]:
@@ -197,7 +217,7 @@ def adopt(workspace: Workspace, table: DynamicTable) -> Registration:
     :raises TableNotFoundError: if the table does not exist.
     :raises UnsupportedError: if its catalog does not support this, or the table does not fit the definition.
     """
-    entry = with_notes(new_entry(table, JobState.INITIALIZING), _mark(workspace, table))
+    entry = _new(workspace, table, JobState.INITIALIZING)
     is_new = workspace.catalog(table.identifier.catalog).adopt_table(table.identifier.path, entry)
     return Registration.ADOPTED if is_new else Registration.UNCHANGED
 
@@ -212,10 +232,10 @@ def register(workspace: Workspace, table: DynamicTable, *, takes_over: bool = Fa
     :raises SchedulerError: as for :func:`~airflow_dynamic_tables.services.tables.workflows.schedule_workflow`.
     :raises DynamicTableError: see :func:`ensure`.
     """
-    entry = find_entry(workspace, table.identifier)
+    entry = workspace.find_entry(table.identifier)
     if entry is None:
         _follow(workspace, table, takes_over=takes_over)
-        entry = find_entry(workspace, table.identifier)
+        entry = workspace.find_entry(table.identifier)
     if entry is not None:
         # First, while the catalog still has the previous scheduler and definition.
         schedule_workflow(workspace, table)
@@ -233,7 +253,7 @@ def register(workspace: Workspace, table: DynamicTable, *, takes_over: bool = Fa
 def _follow(workspace: Workspace, table: DynamicTable, *, takes_over: bool) -> None:
     """Rename as :func:`follow` does, and unpause the new DAG if the former one was not paused."""
     former = former_name(table)
-    before = find_entry(workspace, former) if former is not None else None
+    before = workspace.find_entry(former) if former is not None else None
     if follow(workspace, table, takes_over=takes_over) is None or before is None:
         return
     try:
@@ -248,9 +268,135 @@ def _undo(workspace: Workspace, table: DynamicTable) -> None:
     """Remove a new table from the catalog again, unless it already has a version."""
     identifier = table.identifier
     try:
-        registered = look_up(workspace, identifier)
+        registered = workspace.look_up(identifier)
         with held(workspace, registered, "create"):
             if registered.reload().current() is None:
                 workspace.catalog(identifier.catalog).drop_table(identifier.path, ignore_if_not_exists=True)
     except DynamicTableError:
         log.warning("%s stays registered without a workflow.", identifier, exc_info=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A renamed table. Its definition must still be changed to the new name."""
+
+    before: TableIdentifier
+    after: TableIdentifier
+
+
+def renamed(identifier: TableIdentifier, name: str) -> TableIdentifier:
+    """Return the full new name of a table; omitted parts are those of the current name.
+
+    :raises ConfigurationError: if it is not a valid name.
+    """
+    try:
+        return TableIdentifier.parse(name, catalog=identifier.catalog, database=identifier.database)
+    except ValueError as error:
+        raise ConfigurationError(f"{error}.") from error
+
+
+def rename(workspace: Workspace, identifier: TableIdentifier, new: TableIdentifier) -> Renamed:
+    """Rename a table within its database. A rename that was killed is completed by the same call, or by the next refresh.
+
+    :raises ConfigurationError: if the new name is invalid.
+    :raises UnsupportedError: if the new name is in another catalog or database.
+    :raises TableNotFoundError: if the catalog has no such dynamic table.
+    :raises TableAlreadyExistsError: if the new name is taken.
+    :raises ConflictError: if the table is being refreshed, a refresh in quarantine requires a decision, or the folder of the new
+        name contains files of an earlier table.
+    :raises SchedulerError: if a scheduler other than Airflow does not delete its workflow; nothing is renamed.
+    """
+    _check_new_name(identifier, new)
+    entry = workspace.find_entry(new)
+    if entry is not None and entry.refresh_handler.renamed_from == str(identifier):
+        release_former_name(workspace, identifier, new)
+        if workspace.find_entry(identifier) is None:
+            _finished_rename(workspace, workspace.catalog(new.catalog), new, entry)
+            return Renamed(identifier, new)
+    return _renamed_to(workspace, workspace.look_up(identifier), new)
+
+
+def _check_new_name(identifier: TableIdentifier, new: TableIdentifier) -> None:
+    if identifier.database != new.database or identifier.catalog != new.catalog:
+        raise UnsupportedError(f"{identifier} cannot become {new}: a table is renamed within its database.")
+    check_names(new.table)
+
+
+def _renamed_to(workspace: Workspace, registered: RegisteredTable, new: TableIdentifier) -> Renamed:
+    identifier = registered.identifier
+    entry = as_dynamic(identifier, registered.entry)
+    check_droppable(workspace, registered)
+    catalog = workspace.catalog(identifier.catalog)
+    if catalog.table_exists(new.path):
+        raise TableAlreadyExistsError(f"{new} exists already; choose another name.")
+    target = workspace.table(new, entry.format).folder()
+    if target and list_entries(target):
+        raise ConflictError(f"{target} holds files of an earlier table {new}; delete them, or choose another name.")
+    with held(workspace, registered, "rename"):
+        delete_workflow(workspace, entry)  # the workflow refreshes the former name
+        catalog.change_table(identifier.path, lambda now: _marked(identifier, as_dynamic(identifier, now)))
+        catalog.rename_table(identifier.path, new.table)
+        finish_rename(workspace, new)
+    return Renamed(identifier, new)
+
+
+def follow(workspace: Workspace, table: DynamicTable, *, takes_over: bool = False) -> Renamed | None:
+    """Rename a table to the current name in its declaration, if the catalog has it under the former one. Idempotent.
+
+    :param table: a table that the catalog does not have under its current name.
+    :param takes_over: rename it even if another deployment registered it.
+    :raises ConfigurationError: if another installation declared it.
+    :raises ConflictError: as for :func:`rename`, whose other errors are raised, too.
+    """
+    former = former_name(table)
+    if former is None or not workspace.catalog(former.catalog).table_exists(former.path):
+        return None
+    registered = workspace.look_up(former)
+    entry = as_dynamic(former, registered.entry)
+    if not takes_over:
+        check_owner(entry, former, own_deployment(workspace.ledger.installation(), table))
+    _check_new_name(former, table.identifier)
+    return _renamed_to(workspace, registered, table.identifier)
+
+
+def finish_rename(workspace: Workspace, identifier: TableIdentifier) -> None:
+    """Complete the rename of a table that has its new name, also after a kill. Idempotent.
+
+    :raises ConflictError: if a table with the former name was created meanwhile, so that the owner of the files is unknown.
+    """
+    _finished_rename(workspace, workspace.catalog(identifier.catalog), identifier, workspace.dynamic_table(identifier))
+
+
+def _finished_rename(
+    workspace: Workspace, catalog: ReadableWritableCatalog, identifier: TableIdentifier, entry: CatalogDynamicTable
+) -> CatalogDynamicTable:
+    """Complete a rename as :func:`finish_rename` does, and return the entry without the former name."""
+    former = entry.refresh_handler.renamed_from
+    if former and former != str(identifier):
+        old = TableIdentifier.parse(former)
+        release_former_name(workspace, old, identifier)
+        before = workspace.table(old, entry.format)
+        left, here = before.folder(), workspace.table(identifier, entry.format).folder()
+        if left and here and left != here:  # if the location depends on the name of the table
+            if catalog.table_exists(old.path) and before.current() is not None:
+                raise ConflictError(f"{old} was made again while it was renamed to {identifier}: drop {old}, or rename it.")
+            move_folder(left, here)
+        workspace.ledger.rename_table(old, identifier)
+    earlier = catalog.change_table(identifier.path, lambda now: _renamed(identifier, as_dynamic(identifier, now)))
+    return _renamed(identifier, as_dynamic(identifier, earlier))
+
+
+def release_former_name(workspace: Workspace, former: TableIdentifier, identifier: TableIdentifier) -> None:
+    """Rename a leftover entry of the former name away, after a kill between the steps of a rename left both names."""
+    if workspace.find_entry(former) is not None:
+        with suppress(TableAlreadyExistsError, TableNotFoundError):  # another table has it by now
+            workspace.catalog(former.catalog).rename_table(former.path, identifier.table)
+
+
+def _renamed(identifier: TableIdentifier, entry: CatalogDynamicTable) -> CatalogDynamicTable:
+    definition = entry.definition and {**entry.definition, "name": str(identifier)}
+    return replace(entry, definition=definition, refresh_handler=entry.refresh_handler.being_renamed(""))
+
+
+def _marked(identifier: TableIdentifier, entry: CatalogDynamicTable) -> CatalogDynamicTable:
+    return replace(entry, refresh_handler=entry.refresh_handler.being_renamed(str(identifier)))

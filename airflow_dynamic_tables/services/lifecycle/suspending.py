@@ -10,7 +10,6 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.redaction import without_secrets
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
-from airflow_dynamic_tables.services.registered import find_entry, look_up
 from airflow_dynamic_tables.services.tables.workflows import resume_workflow, suspend_workflow
 from airflow_dynamic_tables.services.workspace import Workspace, as_dynamic
 
@@ -48,7 +47,7 @@ def resume(workspace: Workspace, identifier: TableIdentifier) -> StateChange:
 
     :raises TableNotFoundError: as for :func:`suspend`.
     """
-    registered = look_up(workspace, identifier)
+    registered = workspace.look_up(identifier)
     before = registered.handler.job_state
     if before is not JobState.SUSPENDED:
         return StateChange(identifier, before, before, workflow=resume_workflow(workspace, identifier))
@@ -103,7 +102,7 @@ def note_failure(workspace: Workspace, table: DynamicTable, run: str, error: str
     failures = workspace.ledger.record_failure(table.identifier, run, workspace.now(), counts=counts)
     if not counts or not most or failures < most:
         return None
-    entry = find_entry(workspace, table.identifier)
+    entry = workspace.find_entry(table.identifier)
     if entry is None:
         ensure(workspace, table)  # every refresh failed before it registered the table
     elif entry.refresh_handler.job_state is JobState.SUSPENDED:

@@ -19,8 +19,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS, Compacted, Limits, PartitionFiles
 from airflow_dynamic_tables.services.outcomes import Ending, Operation
-from airflow_dynamic_tables.services.registered import RegisteredTable, look_up
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 from airflow_dynamic_tables.services.writes.leases import COMPACTION
 from airflow_dynamic_tables.services.writes.owner_markers import other_markers, shared, write_marker
 from airflow_dynamic_tables.services.writes.protocol import new_stage, staged_write
@@ -58,7 +57,7 @@ def compact(
     :raises CatalogUnavailableError: if the catalog or metadata cannot be read.
     """
     try:
-        registered = look_up(workspace, identifier)
+        registered = workspace.look_up(identifier)
     except NotFoundError:
         return Compacted()
     due = registered.lake_table.scattered(limits, is_cheap=is_cheap)
@@ -76,7 +75,7 @@ def count_files(workspace: Workspace, identifier: TableIdentifier, limits: Limit
     :raises NotFoundError: if there is no such dynamic table.
     :raises UnsupportedError: if it cannot be compacted; the message contains the reason.
     """
-    registered = look_up(workspace, identifier)
+    registered = workspace.look_up(identifier)
     try:
         counted = registered.lake_table.count_files(limits)
     except UnsupportedError as error:

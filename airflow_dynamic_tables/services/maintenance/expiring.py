@@ -11,10 +11,9 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.core.versions import Retention
 from airflow_dynamic_tables.exceptions import ConflictError, NotFoundError
-from airflow_dynamic_tables.services.registered import RegisteredTable, look_up
 from airflow_dynamic_tables.services.tables.rollback import forget_versions
 from airflow_dynamic_tables.services.tables.undone import note_undone
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 from airflow_dynamic_tables.services.writes.owner_markers import other_markers, shared
 
 ORPHAN_AGE = timedelta(days=1)
@@ -42,7 +41,7 @@ def expire(workspace: Workspace, identifier: TableIdentifier) -> Expired:
     :raises CatalogUnavailableError: if the catalog or metadata cannot be read.
     """
     try:
-        registered = look_up(workspace, identifier)
+        registered = workspace.look_up(identifier)
     except NotFoundError:
         return Expired()
     note_undone(workspace, registered)

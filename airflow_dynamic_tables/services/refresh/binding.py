@@ -1,24 +1,31 @@
-"""Binding of the sources of a refresh to versions. Each format implements it for its tables."""
+"""Binding of a query and its sources to versions. Each format implements it for its tables."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable
 from airflow_dynamic_tables.clients.files import exists
-from airflow_dynamic_tables.core.formats import is_placed_by_entry
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.formats import FORMATS, is_placed_by_entry
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
+from airflow_dynamic_tables.core.plain import to_plain
+from airflow_dynamic_tables.core.refresh.permissions import Allowed
+from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, SourceBinding
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import AwaitedData, AwaitedRows, Source, option_problem, path_problem
+from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
 from airflow_dynamic_tables.core.schema import spark_ddl
 from airflow_dynamic_tables.core.streaming.stream_plans import EventTime
-from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.model import KEYS, DynamicTable
+from airflow_dynamic_tables.definitions.queries.editing import replace_tables
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
     ConfigurationError,
@@ -30,12 +37,112 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.formats.registry import bind, connection_options, count_rows, is_bound
-from airflow_dynamic_tables.services.queries import inline_views
-from airflow_dynamic_tables.services.watermarks.increments import Growth
-from airflow_dynamic_tables.services.watermarks.source_progress import look
+from airflow_dynamic_tables.services.increments import Growth
+from airflow_dynamic_tables.services.queries import bind_functions, inline_views
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.source_progress import look
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
+
+
+_MEANING = 2
+"""Increased when a release writes other rows for the same query, so that every table is refreshed."""
+
+_PLACES = (("timezone",), ("format", "partition_keys", "formatters", "comment", "comments"), ("expectations", "row_counts"))
+"""Order of fields in the digest. It must not change, because a release must not refresh every table."""
+
+_LATER = tuple(each for each in KEYS if each.key.decides and each.field not in {name for names in _PLACES for name in names})
+"""Keys added later. A table that does not set them keeps its digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A table with inlined views, its bound sources, and its query with the names of the sources' views in the job."""
+
+    table: DynamicTable
+    sources: tuple[SourceBinding, ...]
+    query: str
+    functions: tuple[FunctionBinding, ...]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Spark settings that affect the result of the query."""
+        return {name: value for name, value in self.table.spark.conf.items() if decides_rows(name)}
+
+    @property
+    def recipe(self) -> str:
+        """A digest of everything besides the content of the sources that determines the rows."""
+        sources = [_without_content(source) for source in self.sources]
+        first, *others = ([getattr(self.table, name) for name in names] for names in _PLACES)
+        later = {each.name: value for each in _LATER if (value := getattr(self.table, each.field)) != each.default}
+        meant = ((_MEANING, self.query, self.functions, sources, self.settings, *first), *others, *([later] if later else []))
+        return hashlib.sha256(json.dumps(to_plain(meant), sort_keys=True).encode()).hexdigest()
+
+    def plan(
+        self, token: str, schedule_time: datetime, why: tuple[RefreshAction, str], allowed: Allowed, stage: str = ""
+    ) -> RefreshPlan:
+        """Return the plan of a job that runs the query.
+
+        :param why: the action, and the text of its reason.
+        :param allowed: the permissions of the installation.
+        :param stage: location for the rows; empty if the job writes none, or gets it later.
+        """
+        table, traits = self.table, FORMATS[self.table.format]
+        action, reason = why
+        return RefreshPlan(
+            token=token,
+            identifier=str(table.identifier),
+            schedule_time=schedule_time,
+            action=action,
+            reason=reason,
+            statement=table.expanded_query,
+            query=self.query,
+            stage=stage,
+            file_format=traits.file_format,
+            keys_in_files=traits.keys_in_files,
+            partition_keys=table.partition_keys,
+            sources=self.sources,
+            functions=self.functions,
+            comment=table.comment,
+            comments=table.comments,
+            timezone=table.timezone,
+            expectations=table.expectations,
+            settings=self.settings,
+            allowed=allowed,
+        )
+
+
+def _without_content(source: SourceBinding) -> SourceBinding:
+    """Return the binding without content, location and columns, which the state of the source covers.
+
+    The options of a server contain the snapshot to read.
+    """
+    options = source.options if source.has_files else {}
+    return replace(source, version="", files=(), base_path=None, schema=None, options=options, parts=(), state=None, times=())
+
+
+def bind_inputs(workspace: Workspace, request: RefreshRequest, partitions: PartitionSet, growth: Growth | None = None) -> Bound:
+    """Bind every table and function of the query to its current state.
+
+    :param partitions: the partitions to refresh.
+    :param growth: state of the sources with a watermark.
+    :raises ConfigurationError: see :func:`bind_sources`, as for UpstreamError.
+    :raises CatalogError: see :func:`~airflow_dynamic_tables.services.queries.inline_views`.
+    """
+    table = inline_views(workspace, request.table, request.sources)
+    return bind_query(workspace, table, bind_sources(workspace, table, request.sources, partitions, growth))
+
+
+def bind_query(workspace: Workspace, table: DynamicTable, sources: tuple[SourceBinding, ...]) -> Bound:
+    """Bind the query and the functions of a table.
+
+    :param table: with inlined views.
+    :param sources: the bindings of its upstream tables, in that order.
+    """
+    views = dict(zip(table.upstream, (quote(source.view) for source in sources), strict=True))
+    query, functions = bind_functions(workspace, replace_tables(table.expanded_query, views))
+    return Bound(table, sources, query, functions)
 
 
 def bind_sources(
@@ -191,7 +298,7 @@ def _is_known_to_spark(table: LakeTable, conf: Mapping[str, str], catalog: str) 
 
 def _bind_table(workspace: Workspace, table: DynamicTable, identifier: TableIdentifier, view: str) -> SourceBinding:
     try:
-        found = workspace.table(identifier)
+        found = workspace.existing_table(identifier)
         content = found.read(identifier.sql if _is_known_to_spark(found, table.spark.conf, identifier.catalog) else None)
     except NotFoundError as error:
         raise _no_version(identifier) from error

@@ -24,7 +24,6 @@ from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, ConflictError, DynamicTableError
 from airflow_dynamic_tables.services.refresh.preview import TablePlan
 from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshRequest, requested_partitions
-from airflow_dynamic_tables.services.registered import RegisteredTable
 from airflow_dynamic_tables.services.tables.entries import registered_or_new
 from airflow_dynamic_tables.services.tables.source_reads import found_fresh, fresh_until
 from airflow_dynamic_tables.services.tables.ticks import (
@@ -36,7 +35,7 @@ from airflow_dynamic_tables.services.tables.ticks import (
     made_by,
     times_made,
 )
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 
 log = logging.getLogger(__name__)
 

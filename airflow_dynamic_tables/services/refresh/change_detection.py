@@ -21,14 +21,14 @@ from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.queries.text import origins
 from airflow_dynamic_tables.exceptions import DynamicTableError, UnsupportedError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
-from airflow_dynamic_tables.services.refresh.planning import Attempt, Bound, ToDo, bind
+from airflow_dynamic_tables.services.increments import Growth
+from airflow_dynamic_tables.services.refresh.binding import Bound, bind_inputs
+from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo
 from airflow_dynamic_tables.services.refresh.preview import why_it_varies
 from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshRequest, Skipped
-from airflow_dynamic_tables.services.registered import RegisteredTable
 from airflow_dynamic_tables.services.tables.source_reads import stretch
 from airflow_dynamic_tables.services.tables.ticks import standing
-from airflow_dynamic_tables.services.watermarks.increments import Growth
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 from airflow_dynamic_tables.services.writes.leases import COMPACTION
 
 log = logging.getLogger(__name__)
@@ -88,14 +88,14 @@ def detect_changes(
 ) -> Moved:
     """Return which partitions of a scheduled refresh have changed inputs, without side effects and without Spark.
 
-    :param asked: the planned partitions, see :func:`~airflow_dynamic_tables.services.refresh.planning.planned_partitions`.
+    :param asked: the planned partitions, see :func:`~airflow_dynamic_tables.services.refresh.requests.planned_partitions`.
     :param growth: state of the sources with a watermark.
     """
     version: Version | None = None
     bound: Bound | None = None
     try:
         version, history = _standing(workspace, request, registered)
-        bound = bind(workspace, request, asked, growth)
+        bound = bind_inputs(workspace, request, asked, growth)
         if why := why_it_varies(bound.table):
             return Moved(asked, why, version, bound)
         comparison = _Comparison(workspace, registered, bound, history)

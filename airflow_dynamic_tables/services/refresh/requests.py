@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.cron import next_tick, previous_tick
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import shown
-from airflow_dynamic_tables.core.partition_dates import partitions_between, scheduled_partitions
+from airflow_dynamic_tables.core.partition_dates import check_dates, normalised, partitions_between, scheduled_partitions
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, check_spec, split_partitions
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule import Freshness, elapsed, is_ahead
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.core.versions import StreamPosition, Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow_dynamic_tables.services.increments import Growth
+    from airflow_dynamic_tables.services.workspace import Workspace
 
 MOST_PARTITIONS = 10_000
 """Maximum number of partitions of a request. More would produce a query that Spark plans for minutes. A year has 8,784 hours."""
@@ -208,6 +214,37 @@ def requested_partitions(request: RefreshRequest) -> PartitionSet:
     table = request.table
     scheduled = scheduled_partitions(request.schedule_time, table.freshness, table.formatters, table.timezone)
     return request.missed.union(scheduled).union(request.updated or NO_PARTITIONS)
+
+
+def planned_partitions(request: RefreshRequest, columns: Sequence[Column], growth: Growth | None = None) -> PartitionSet:
+    """Return the partitions that a request replaces, with values normalised to the column types, so that leases compare equal.
+
+    If sources have a watermark, that determines the complete time partitions instead of the schedule.
+
+    :param columns: the columns of the table; empty before its first commit.
+    :param growth: state of the sources with a watermark.
+    :raises ConfigurationError: if a value does not fit its column's type or its date formatter.
+    """
+    try:
+        requested = requested_partitions(request)
+        if growth is not None and request.partitions is None and request.table.formatters and not request.full_refresh:
+            requested = growth.published.union(request.updated or NO_PARTITIONS)
+        partitions = normalised(requested, columns)
+        for spec in () if request.partitions is None or partitions.is_whole else partitions:
+            check_dates(spec, request.table.formatters)
+    except ValueError as error:
+        raise ConfigurationError(f"{request.table.identifier}: {error}.") from error
+    return partitions
+
+
+def check_partitions(workspace: Workspace, request: RefreshRequest) -> None:
+    """Check the partitions of a run by hand, so that an invalid run fails before it waits for parents.
+
+    :raises ConfigurationError: as for :func:`planned_partitions`.
+    """
+    if request.partitions is not None:
+        entry = workspace.find_entry(request.table.identifier)
+        planned_partitions(request, entry.columns if entry is not None else ())  # the first refresh registers the table
 
 
 def overtaken(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -15,43 +15,28 @@ from functools import partial
 from airflow_dynamic_tables.catalog.values import Asked
 from airflow_dynamic_tables.clients.files import make_private_folders, write_text
 from airflow_dynamic_tables.core.formats import FORMATS
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.partitions import PartitionSet, describe
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.versions import Version
-from airflow_dynamic_tables.exceptions import (
-    ConflictError,
-    DynamicTableError,
-    EmptyBatchError,
-    OvertakenError,
-    UnsupportedError,
-)
+from airflow_dynamic_tables.exceptions import ConflictError, DynamicTableError, EmptyBatchError, OvertakenError, UnsupportedError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, ReportState, Stage
+from airflow_dynamic_tables.services.increments import Growth
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.refresh.catching_up import caught_up, is_unbroken
 from airflow_dynamic_tables.services.refresh.change_detection import remember, skip, without_unchanged
 from airflow_dynamic_tables.services.refresh.expectations import check, refuse_empty
-from airflow_dynamic_tables.services.refresh.planning import (
-    Attempt,
-    ToDo,
-    Why,
-    fitting_layout,
-    plan,
-    planned_partitions,
-    planned_sink,
-)
+from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo, Why, plan
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
-from airflow_dynamic_tables.services.refresh.refresh_log import log_plan, log_progress, log_result
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken, planned_partitions
 from airflow_dynamic_tables.services.refresh.upstream import complete_until
-from airflow_dynamic_tables.services.registered import RegisteredTable, find_entry
+from airflow_dynamic_tables.services.source_progress import look
 from airflow_dynamic_tables.services.tables.rollback import forget_after_commit
 from airflow_dynamic_tables.services.tables.source_reads import fresh_until
 from airflow_dynamic_tables.services.tables.undone import note_undone, with_undone
-from airflow_dynamic_tables.services.watermarks.increments import Growth
-from airflow_dynamic_tables.services.watermarks.source_progress import look
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 from airflow_dynamic_tables.services.writes.owner_markers import write_marker
 from airflow_dynamic_tables.services.writes.protocol import StagedWrite, finishing, new_stage, open_write, preparing
 from airflow_dynamic_tables.services.writes.publishing import publish_stage, read_result, versions_read
@@ -161,7 +146,7 @@ def _still_registered(workspace: Workspace, registered: RegisteredTable) -> Regi
 
     :raises ConflictError: if it was dropped while the refresh began.
     """
-    entry = find_entry(workspace, registered.identifier)
+    entry = workspace.find_entry(registered.identifier)
     if entry is None:
         raise ConflictError(f"{registered.identifier} was dropped while this refresh began; nothing was done.")
     return RegisteredTable(registered.identifier, entry, registered.lake_table)
@@ -196,10 +181,7 @@ def prepare(
     if skipped := overtaken(request, stage.partitions, current, fresh_until(workspace, current)):
         write.skip(skipped.reason)
         return skipped
-    layout, rebuild = fitting_layout(request, registered)
-    decided = plan(workspace, request, registered, stage, (action, reason), to_do)
-    limits = registered.lake_table.limits
-    planned = replace(decided, layout=layout, rebuild=rebuild, sink=planned_sink(request, write.staged), limits=limits)
+    planned = plan(write, request, registered, (action, reason), to_do)
     workspace.ledger.update_refresh(stage.token, sources=versions_read(planned), recipe=planned.recipe or "")
     states = {source.identifier: source.state for source in planned.sources if source.state is not None}
     workspace.ledger.record_source_states(stage.token, states)
@@ -218,7 +200,6 @@ def _newest(workspace: Workspace, request: RefreshRequest, registered: Registere
 def _line(
     workspace: Workspace, request: RefreshRequest, stage: Stage, growth: Growth | None, current: Version | None, why: Why
 ) -> Refresh:
-    """Return the history record with which a refresh begins."""
     action, reason = why
     return Refresh(
         token=stage.token,
@@ -315,3 +296,50 @@ def _held(attempt: Attempt) -> Version | None:
     current = attempt.registered.reload().current()
     goes_on = attempt.plan.follows is not None and current is not None and current.snapshot == attempt.plan.base
     return current if goes_on else None
+
+
+_MOST_EMPTY = 10
+"""Limit of empty partitions named in the log, because a backfill of years would fill it."""
+
+
+def log_progress(growth: Growth) -> None:
+    """Log late and removed partitions of sources with a watermark."""
+    if growth.late:
+        log.warning("%s partitions came, or changed, after their time was over: %s", len(growth.late), ", ".join(growth.late))
+    for name, one in growth.sources.items():
+        if one.batch.gone:
+            log.info("%s partitions of %s are gone; rows of them stay: %s", len(one.batch.gone), name, ", ".join(one.batch.gone))
+
+
+def log_plan(planned: RefreshPlan) -> None:
+    """Log the action, its reason, and the version of every source."""
+    time = planned.schedule_time.isoformat()
+    log.info("Refresh of %s for %s: %s, %s.", planned.identifier, time, planned.action, planned.reason)
+    for source in planned.sources:
+        log.info("Source %s: version %s%s.", source.identifier, source.version, _files(source))
+    if not planned.sources:
+        log.info("The query reads no table.")
+
+
+def _files(source: SourceBinding) -> str:
+    number = len(source.files) + sum(len(part.files) for part in source.parts)
+    return f", {source.format}, files: {number}" if number else ""
+
+
+def log_result(planned: RefreshPlan, result: RefreshResult) -> None:
+    """Log the output of Spark, with a warning about empty partitions or an empty table, except for stream batches."""
+    numbers = (result.rows, len(result.files), result.bytes)
+    log.info("Spark %s wrote rows: %s, files: %s, bytes: %s%s.", result.application_id, *numbers, _as_text(result.seconds))
+    if planned.partitions.is_whole:
+        if result.rows == 0 and planned.position is None:
+            log.warning("The query returned no rows for %s.", planned.identifier)
+        return
+    empty = [spec for spec in planned.partitions if not any(PartitionSet.of([spec]).covers(one) for one in result.partitions)]
+    if empty:
+        more = f" and {len(empty) - _MOST_EMPTY} more" if len(empty) > _MOST_EMPTY else ""
+        named = ", ".join(map(describe, empty[:_MOST_EMPTY])) + more
+        log.warning("The query returned no rows for %s of %s.", named, planned.identifier)
+
+
+def _as_text(seconds: Mapping[str, float]) -> str:
+    return "; " + ", ".join(f"{name} {value:.1f} s" for name, value in seconds.items()) if seconds else ""

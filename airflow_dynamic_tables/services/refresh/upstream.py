@@ -18,13 +18,12 @@ from airflow_dynamic_tables.core.schedule import elapsed
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import DynamicTableError, UpstreamError, UpstreamSuspendedError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
+from airflow_dynamic_tables.services.increments import Growth
 from airflow_dynamic_tables.services.queries import inline_views
 from airflow_dynamic_tables.services.refresh.binding import what_is_not_there
 from airflow_dynamic_tables.services.refresh.requests import NEVER, Parent, RefreshRequest, requested_partitions
-from airflow_dynamic_tables.services.registered import find_entry, why_suspended
 from airflow_dynamic_tables.services.tables.source_reads import fresh_until
-from airflow_dynamic_tables.services.watermarks.increments import Growth
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, why_suspended
 from airflow_dynamic_tables.services.writes.leases import COMPACTION
 
 log = logging.getLogger(__name__)
@@ -269,7 +268,7 @@ def _check(
     ended = last.state if last is not None and last.schedule_time >= required else None
     not_well = ended if ended in _NOT_WELL else None
     lost = parent.last_tick if is_lost else None
-    suspended, may_come = why_suspended(parent.identifier, find_entry(workspace, parent.identifier)) or "", False
+    suspended, may_come = why_suspended(parent.identifier, workspace.find_entry(parent.identifier)) or "", False
     if not suspended and last is not None and last.schedule_time >= required:
         suspended, may_come = _held_up(parent, last)
     if suspended and _may_still_land(workspace, parent.identifier, required):

@@ -18,9 +18,8 @@ from airflow_dynamic_tables.core.versions import Retention, Version
 from airflow_dynamic_tables.formats.base import kept_version
 from airflow_dynamic_tables.ledger.base import HOLDING, Refresh, RefreshState, Stage
 from airflow_dynamic_tables.services.outcomes import Operation
-from airflow_dynamic_tables.services.registered import RegisteredTable, look_up
 from airflow_dynamic_tables.services.tables.undone import note_undone
-from airflow_dynamic_tables.services.workspace import Workspace, as_dynamic
+from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace, as_dynamic
 from airflow_dynamic_tables.services.writes.protocol import new_stage, staged_write
 
 ENOUGH = 50
@@ -98,7 +97,7 @@ def rollback(workspace: Workspace, request: RollbackRequest) -> Version:
     :raises CommitRejectedError: if the commit certainly did not land.
     :raises CommitUnknownError: if it is unknown whether the commit landed.
     """
-    registered = look_up(workspace, request.identifier)
+    registered = workspace.look_up(request.identifier)
     as_dynamic(request.identifier, registered.entry)
     kept_version(registered.loaded.versions(), request.number, request.identifier)  # checked before anything is recorded
     staged = registered.lake_table.stage(request.token)

@@ -15,7 +15,7 @@ from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.schedule import is_ahead
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
-from airflow_dynamic_tables.ledger.latest import KnowsTheLatest
+from airflow_dynamic_tables.ledger.latest import SqlLatest
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
@@ -136,7 +136,7 @@ NOTHING_READ = ReadVersions({}, {})
 
 
 def versions_read(
-    ledger: KnowsTheLatest, versions: Mapping[TableIdentifier, Version | None], current: Mapping[str, Version | None]
+    ledger: SqlLatest, versions: Mapping[TableIdentifier, Version | None], current: Mapping[str, Version | None]
 ) -> dict[TableIdentifier, ReadVersions]:
     """Return the versions of dynamic tables that table versions have read, with a single ledger query.
 

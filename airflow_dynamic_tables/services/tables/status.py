@@ -308,7 +308,7 @@ def sample(workspace: Workspace, identifier: TableIdentifier, rows: int, version
     :raises TableNotFoundError: if the table has no version yet.
     :raises VersionNotFoundError: if that version is not retained; the message lists those that are.
     """
-    return workspace.table(identifier).sample(rows, version)
+    return workspace.existing_table(identifier).sample(rows, version)
 
 
 def _entries(workspace: Workspace, catalog_name: str) -> dict[TableIdentifier, Callable[[], AnyTable | None]]:

@@ -16,8 +16,7 @@ from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, PartitionSet
 from airflow_dynamic_tables.core.schedule import Freshness, on_the_wall
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
-from airflow_dynamic_tables.services.registered import RegisteredTable
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 
 MOST_PARTITIONS = 1_000
 """Limit of partitions of one commit of a catch-up, unless a single tick has more. The next commit continues from there."""

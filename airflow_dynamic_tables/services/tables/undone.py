@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.ledger.base import RefreshState
-from airflow_dynamic_tables.services.registered import RegisteredTable
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +60,6 @@ def _not_in(workspace: Workspace, registered: RegisteredTable, current: Version 
 
 
 def _where(number: int, current: Version | None) -> str:
-    """Describe why a version is no longer in its table."""
     if current is None:
         return "not in the table any more, which has no version: it was dropped, or another engine took it back"
     if not current.number:

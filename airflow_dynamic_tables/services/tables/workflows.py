@@ -121,7 +121,6 @@ def _asked(
 
 
 def _made(workspace: Workspace, table: DynamicTable, scheduler: WorkflowScheduler) -> Outcome:
-    """Create the workflow of a table, and record its reference in the catalog."""
     if table.cron is None:
         raise ConfigurationError(f"{table.identifier} has no schedule, so {table.scheduler} cannot have it refreshed.")
     workflow = Workflow(table.identifier, table.workflow_id, table.cron, table.timezone)

@@ -104,7 +104,6 @@ class DraftedTable(StagedTable):
         return TableAlreadyExistsError(f"{self._identifier} was made by somebody else meanwhile; it stays as it is.")
 
     def _named(self, version: Version) -> Version:
-        """Rename the draft to its final name."""
         try:
             self._catalog.publish_draft(self.draft.path, self._identifier.table)
         except TableAlreadyExistsError as error:

@@ -13,8 +13,7 @@ import socket
 from airflow_dynamic_tables.clients.files import delete_files, list_entries, write_text
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.services.registered import RegisteredTable
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 
 MARKS = "_installations"
 """Name of the folder of markers inside a table's folder."""

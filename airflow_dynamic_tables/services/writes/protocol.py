@@ -36,8 +36,7 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.formats.base import StagedTable
 from airflow_dynamic_tables.ledger.base import RefreshChanges, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.outcomes import Ending, Operation, WriteOutcome, log_outcome
-from airflow_dynamic_tables.services.registered import RegisteredTable
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 from airflow_dynamic_tables.services.writes.leases import lease_kept, new_lease, open_stage, resume_stage
 from airflow_dynamic_tables.services.writes.settling import abort, abort_stage, record_commit, settle
 

@@ -13,7 +13,7 @@ from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.project import open_project
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.tables.owners import deployed_by, mark
+from airflow_dynamic_tables.services.tables.entries import deployed_by, mark
 from airflow_dynamic_tables.services.workspace import utc_now
 from tests.support.gateway import Served
 from tests.support.pyarrow_job import write_numbers

@@ -34,7 +34,7 @@ from airflow_dynamic_tables.exceptions import (
     UpstreamError,
 )
 from airflow_dynamic_tables.services.lifecycle.dropping import drop
-from airflow_dynamic_tables.services.lifecycle.renaming import rename
+from airflow_dynamic_tables.services.lifecycle.registration import rename
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
@@ -246,7 +246,7 @@ def test_a_table_lives_in_postgresql_from_its_first_refresh_to_its_drop(
     new = TableIdentifier("pg", "tables", f"{schema}.weekly")
     rename(workspace, first.table.identifier, new)
     assert [row["x"] for row in sample(workspace, new, 10)] == [1, 2]
-    assert workspace.table(new).current() == version
+    assert workspace.existing_table(new).current() == version
     execute(tables_url, f"CREATE VIEW {schema}.report AS SELECT x FROM {schema}.weekly")
     with pytest.raises(
         CatalogError, match=rf"is not dropped: view {schema}.report depends on table {schema}.weekly. Drop that first"

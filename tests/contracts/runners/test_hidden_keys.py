@@ -13,7 +13,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from airflow_dynamic_tables.clients.iceberg.schemas import to_iceberg, transform_of
 from airflow_dynamic_tables.core.partition_transforms import TRANSFORMS, HiddenKey
-from airflow_dynamic_tables.jobs.partitioning import transformed
+from airflow_dynamic_tables.jobs.writers import transformed
 from tests.support.connect_server import ConnectServer
 
 pytestmark = pytest.mark.spark

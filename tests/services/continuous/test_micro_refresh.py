@@ -176,7 +176,7 @@ def test_a_new_try_goes_on_at_once_and_the_old_one_that_wakes_up_commits_nothing
     with pytest.raises(ConflictError):
         zombie.turn(1)
     (version,) = versions
-    assert live.workspace.table(live.work("numbers").table.identifier).current() == version
+    assert live.workspace.existing_table(live.work("numbers").table.identifier).current() == version
     assert live.workspace.ledger.list_stages() == []
 
 

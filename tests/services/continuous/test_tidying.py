@@ -13,9 +13,9 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.core.versions import StreamPosition
 from airflow_dynamic_tables.formats.base import CommitRequest
-from airflow_dynamic_tables.services.continuous import tidying
+from airflow_dynamic_tables.services.continuous import registry as tidying
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
-from airflow_dynamic_tables.services.continuous.tidying import LIMITS, Tidying
+from airflow_dynamic_tables.services.continuous.registry import LIMITS, Tidying
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.benches.versions import NUMBERS, VersionBench
 
@@ -31,7 +31,7 @@ class Batches:
         if number == 0:
             return TurnOutcome(reason="nothing new")
         token = str(uuid4())
-        staged = self.workspace.table(NUMBERS).stage(token)
+        staged = self.workspace.existing_table(NUMBERS).stage(token)
         follows = StreamPosition("s", self.batch, "") if self.batch >= 0 else None
         self.batch += 1
         file = Path(staged.begin().removeprefix("file://"), "part-0.parquet")
@@ -53,7 +53,7 @@ def strategy(bench: VersionBench) -> Tidying:
 
 
 def files(bench: VersionBench) -> int:
-    return len(bench.workspace.table(NUMBERS).read().files)
+    return len(bench.workspace.existing_table(NUMBERS).read().files)
 
 
 @pytest.mark.large

@@ -64,13 +64,13 @@ def test_versions_come_and_come_back(workspace: Workspace, tmp_path: Path) -> No
 @pytest.mark.parametrize("purge", [True, False])
 def test_what_is_made_anew_has_nothing_of_what_was_dropped(workspace: Workspace, tmp_path: Path, purge: bool) -> None:
     refresh(workspace, tmp_path, "t1", 1)
-    folder = workspace.table(NUMBERS).folder()
+    folder = workspace.existing_table(NUMBERS).folder()
     assert folder is not None
     dropped = drop(workspace, NUMBERS, purge=purge)
     assert not dropped.is_still_read
     assert Path(folder.removeprefix("file://")).exists() is not purge
     ensure(workspace, request(tmp_path, "t2").table)
-    assert workspace.table(NUMBERS).current() is None
+    assert workspace.existing_table(NUMBERS).current() is None
     assert workspace.dynamic_table(NUMBERS).columns == ()
     assert refresh(workspace, tmp_path, "t2", 5).number == 1
     assert rows(workspace) == [5]

@@ -115,7 +115,7 @@ def test_purged_files_are_gone_and_no_others(tmp_path: Path, workspace: Workspac
     other = replace(table, name=TableIdentifier("lake", "sales", "other"))
     for one in (table, other):
         one.refresh(1, 2)
-    folder = workspace.table(NUMBERS).folder()
+    folder = workspace.existing_table(NUMBERS).folder()
     assert folder is not None
     dropped = drop(workspace, NUMBERS, purge=True)
     assert (dropped.location, dropped.purged.files > 2, dropped.purged.bytes > 0) == (None, True, True)
@@ -128,7 +128,7 @@ def test_purged_files_are_gone_and_no_others(tmp_path: Path, workspace: Workspac
 
 def test_files_that_may_be_of_others_are_not_purged(workspace: Workspace, request_: RefreshRequest) -> None:
     run(workspace, request_, write_numbers)
-    folder = workspace.table(NUMBERS).folder()
+    folder = workspace.existing_table(NUMBERS).folder()
     assert folder is not None
     mark = Path(folder.removeprefix("file://")) / MARKS / "another"
     mark.write_text("")

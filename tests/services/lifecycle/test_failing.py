@@ -11,10 +11,9 @@ import pytest
 
 from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.exceptions import JobFailedError
-from airflow_dynamic_tables.ledger.sql import SqlLedger
 from airflow_dynamic_tables.services.lifecycle.suspending import StateChange, job_state, note_failure, resume, suspend
 from airflow_dynamic_tables.services.refresh.running import begin, run
-from airflow_dynamic_tables.services.registered import find_entry, why_suspended
+from airflow_dynamic_tables.services.workspace import why_suspended
 from tests.support.benches.versions import MARCH, NUMBERS, VersionBench
 
 
@@ -33,7 +32,7 @@ def fail(version_bench: VersionBench) -> Callable[..., bool]:
 def test_five_in_a_row_suspend_the_table_and_say_why(version_bench: VersionBench, fail: Callable[..., bool]) -> None:
     version_bench.refresh(1)
     assert [fail(run) for run in range(6)] == [False] * 4 + [True, False]
-    reason = why_suspended(NUMBERS, find_entry(version_bench.workspace, NUMBERS))
+    reason = why_suspended(NUMBERS, version_bench.workspace.find_entry(NUMBERS))
     assert "(5 scheduled refreshes failed in a row, the last one with: no space 4)" in str(reason)
 
 
@@ -103,12 +102,11 @@ def test_who_suspended_a_table_first_keeps_the_reason(version_bench: VersionBenc
     version_bench.refresh(1)
     suspend(version_bench.workspace, NUMBERS, "on holiday")
     assert not fail(1, most=1)
-    assert "on holiday" in str(why_suspended(NUMBERS, find_entry(version_bench.workspace, NUMBERS)))
+    assert "on holiday" in str(why_suspended(NUMBERS, version_bench.workspace.find_entry(NUMBERS)))
 
 
 def test_old_failures_are_pruned_but_not_what_counts(version_bench: VersionBench, fail: Callable[..., bool]) -> None:
     ledger = version_bench.workspace.ledger
-    assert isinstance(ledger, SqlLedger)
     fail(1)
     ledger.prune(version_bench.workspace.now() + timedelta(days=1))
     assert ledger.failures_in_a_row(NUMBERS) == 1

@@ -61,7 +61,7 @@ def test_apply_renames(workspace: Workspace, renamed: Definitions) -> None:
 
 def test_so_does_the_first_refresh(workspace: Workspace, renamed: Definitions) -> None:
     refresh(workspace, renamed, 2)
-    assert [version.number for version in workspace.table(NEW).versions()] == [1, 2]
+    assert [version.number for version in workspace.existing_table(NEW).versions()] == [1, 2]
     assert workspace.catalog("lake").list_dynamic_tables("sales") == ["new"]
 
 

@@ -19,10 +19,9 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from airflow_dynamic_tables.services.catalogs import create_view
 from airflow_dynamic_tables.services.lifecycle.dropping import drop
-from airflow_dynamic_tables.services.lifecycle.renaming import rename, renamed
+from airflow_dynamic_tables.services.lifecycle.registration import rename, renamed
 from airflow_dynamic_tables.services.lifecycle.suspending import suspend
-from airflow_dynamic_tables.services.registered import find_entry, why_suspended
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, why_suspended
 from airflow_dynamic_tables.services.writes import protocol
 from airflow_dynamic_tables.services.writes.leases import LEASE
 from tests.support.benches.versions import NUMBERS, VersionBench
@@ -59,7 +58,7 @@ def test_what_a_kill_cut_short_is_finished(
 
     with monkeypatch.context() as patched:
         catalog = table.workspace.catalog("lake")
-        lifecycle = "airflow_dynamic_tables.services.lifecycle.renaming"
+        lifecycle = "airflow_dynamic_tables.services.lifecycle.registration"
         if killed == "rename_table":
             patched.setattr(type(catalog), "rename_table", kill)
         elif killed == "ledger":
@@ -84,7 +83,7 @@ def test_a_suspended_table_stays_suspended(version_bench: VersionBench) -> None:
     version_bench.refresh(1)
     suspend(version_bench.workspace, NUMBERS, "on holiday")
     rename(version_bench.workspace, NUMBERS, OTHER)
-    assert "on holiday" in str(why_suspended(OTHER, find_entry(version_bench.workspace, OTHER)))
+    assert "on holiday" in str(why_suspended(OTHER, version_bench.workspace.find_entry(OTHER)))
 
 
 def test_a_table_without_a_version_is_renamed(version_bench: VersionBench) -> None:

@@ -14,8 +14,7 @@ from airflow_dynamic_tables.catalog.values import CatalogDatabase
 from airflow_dynamic_tables.clients.iceberg.glue import RenamingGlue
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import TableAlreadyExistsError
-from airflow_dynamic_tables.services.lifecycle.renaming import finish_rename, rename
-from airflow_dynamic_tables.services.registered import find_entry
+from airflow_dynamic_tables.services.lifecycle.registration import finish_rename, rename
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.contracts.catalogs.samples import DYNAMIC
@@ -71,7 +70,7 @@ def test_the_next_refresh_takes_the_former_name_away(workspace: Workspace) -> No
     """Else the table would be there a second time for whoever drops what is no longer defined, with all files."""
     finish_rename(workspace, NEW)
     assert workspace.catalog("lake").list_tables("sales") == ["new"]
-    entry = find_entry(workspace, NEW)
+    entry = workspace.find_entry(NEW)
     assert entry is not None
     assert not entry.refresh_handler.renamed_from
 

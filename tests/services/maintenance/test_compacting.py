@@ -31,7 +31,7 @@ def scatter(bench: VersionBench) -> None:
 
 
 def files(bench: VersionBench) -> int:
-    return len(bench.workspace.table(NUMBERS).read().files)
+    return len(bench.workspace.existing_table(NUMBERS).read().files)
 
 
 def left(done: Compacted) -> tuple[str, ...]:
@@ -61,11 +61,11 @@ def before_merging(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]
 def test_the_sweep_makes_few_files_of_many(version_bench: VersionBench) -> None:
     scatter(version_bench)
     history = version_bench.workspace.ledger.list_refreshes(NUMBERS)
-    versions = version_bench.workspace.table(NUMBERS).versions()
+    versions = version_bench.workspace.existing_table(NUMBERS).versions()
     report = sweep(version_bench.workspace)
     assert (report.compacted_files, report.failed) == (MANY, ())
     assert (files(version_bench), sorted(version_bench.numbers())) == (1, ALL)
-    assert version_bench.workspace.table(NUMBERS).versions() == versions
+    assert version_bench.workspace.existing_table(NUMBERS).versions() == versions
     assert version_bench.workspace.ledger.list_refreshes(NUMBERS) == history, "nobody hears of it"
     assert stages(version_bench) == [StageState.COMMITTED]
     assert sweep(version_bench.workspace).compacted_files == 0
@@ -137,12 +137,12 @@ def test_a_table_that_was_dropped_meanwhile_stays_dropped(version_bench: Version
     before_merging(monkeypatch, lambda: version_bench.workspace.catalog("lake").drop_table(NUMBERS.path))
     assert left(compact(version_bench.workspace, NUMBERS))
     assert compact(version_bench.workspace, NUMBERS) == Compacted()
-    assert version_bench.workspace.table(NUMBERS).current() is None
+    assert version_bench.workspace.existing_table(NUMBERS).current() is None
 
 
 def test_a_table_of_two_installations_is_left_alone(version_bench: VersionBench) -> None:
     scatter(version_bench)
-    folder = version_bench.workspace.table(NUMBERS).folder()
+    folder = version_bench.workspace.existing_table(NUMBERS).folder()
     write_text(f"{folder}/{MARKS}/somebody-else", "")
     (why,) = left(compact(version_bench.workspace, NUMBERS))
     assert "is refreshed by another installation, too" in why
@@ -153,7 +153,7 @@ def test_a_table_of_two_installations_is_left_alone(version_bench: VersionBench)
 
 def test_a_lost_file_stops_nothing_else(version_bench: VersionBench) -> None:
     scatter(version_bench)
-    Path(version_bench.workspace.table(NUMBERS).read().files[0].removeprefix("file://")).unlink()
+    Path(version_bench.workspace.existing_table(NUMBERS).read().files[0].removeprefix("file://")).unlink()
     assert left(compact(version_bench.workspace, NUMBERS))
     assert stages(version_bench) == [StageState.ABORTED]
     assert sweep(version_bench.workspace).failed == ()

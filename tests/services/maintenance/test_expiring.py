@@ -142,14 +142,18 @@ def test_nothing_is_deleted_while_a_version_is_being_restored(version_bench: Ver
     """The rollback has read the table before its version expired, and publishes after the files were listed."""
     for number in range(4):
         version_bench.refresh(number)
-    table = version_bench.workspace.table(NUMBERS)
+    table = version_bench.workspace.existing_table(NUMBERS)
     now = version_bench.workspace.now()
     stage = Stage("back", NUMBERS, "file:///stage", "me", current_process(), now, now + 2 * LATER)
     refresh = Refresh("back", NUMBERS, RefreshAction.ROLLBACK, "a test", RefreshState.RUNNING, now, now)
 
+    def begins() -> None:
+        version_bench.workspace.ledger.open_stage(stage)
+        version_bench.workspace.ledger.record(refresh)
+
     def sweeps_meanwhile() -> None:
         version_bench.ahead = LATER
-        once_listed(lambda: (version_bench.workspace.ledger.open_stage(stage), version_bench.workspace.ledger.record(refresh)))
+        once_listed(begins)
         report = sweep(version_bench.workspace)
         assert (report.expired, report.deleted_files, report.failed) == (2, 0, ())
 

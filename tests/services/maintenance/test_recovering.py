@@ -14,7 +14,7 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, TableNotF
 from airflow_dynamic_tables.ledger.base import StageState
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from airflow_dynamic_tables.services.maintenance import sweeping
-from airflow_dynamic_tables.services.maintenance.recovering import recover
+from airflow_dynamic_tables.services.maintenance.sweeping import recover
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.services.writes.leases import LEASE

@@ -27,7 +27,6 @@ from airflow_dynamic_tables.services.refresh.catching_up import fresh_then
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending, what_is_missing
-from airflow_dynamic_tables.services.registered import look_up
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import TableStatus, list_tables, overview, sample, show_table
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -267,7 +266,7 @@ def test_a_long_catch_up_takes_several_commits_and_goes_on_after_a_failure(bench
 def test_a_table_that_went_back_since_a_refresh_began_makes_it_plan_again(bench: Bench) -> None:
     bench.tick(at(21))
     begun = bench.request(at(23), since=at(22))
-    registered = look_up(bench.workspace, begun.table.identifier)
+    registered = bench.workspace.look_up(begun.table.identifier)
     with pytest.raises(ConflictError, match="has gone back since then"):
         fresh_then(bench.workspace, registered, begun, PartitionSet.of([{"ds": "2024-03-01-22"}]), has_watermark=False)
 

@@ -57,7 +57,7 @@ def made(workspace: Workspace, spark: SparkSession, folder: Path, name: str, *da
 
     version = run(workspace, RefreshRequest(table, {}, MARCH, str(uuid4()), "me", partitions), job)
     assert isinstance(version, Version)
-    folder_of = (workspace.table(table.identifier).folder() or "").removeprefix("file://")
+    folder_of = (workspace.existing_table(table.identifier).folder() or "").removeprefix("file://")
     rows: list[dict[str, object]] = DeltaTable(folder_of).to_pyarrow_table().to_pylist()
     return sorted(rows, key=lambda row: str(row["id"]))
 

@@ -18,12 +18,11 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import UnsupportedError
-from airflow_dynamic_tables.services.continuous.streams.sources import look_of
+from airflow_dynamic_tables.services.continuous.streams.feeds import look_of
 from airflow_dynamic_tables.services.refresh.binding import bind_sources
 from airflow_dynamic_tables.services.refresh.change_detection import detect_changes
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.registered import look_up
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.clock import Clock
 from tests.support.delta_tables import require, rewrite
@@ -78,9 +77,9 @@ def test_a_refresh_of_a_delta_table_that_has_not_moved_is_left_out(workspace: Wo
     asked = PartitionSet.of([{"ds": "a"}, {"ds": "b"}])
     clock.time = MARCH + timedelta(days=3)
     request = request_(tmp_path, 3)
-    found = detect_changes(workspace, request, look_up(workspace, request.table.identifier), asked)
+    found = detect_changes(workspace, request, workspace.look_up(request.table.identifier), asked)
     assert found.partitions == PartitionSet.of([{"ds": "b"}]), found.why
-    assert not detect_changes(workspace, request, look_up(workspace, request.table.identifier), WHOLE_TABLE).holds
+    assert not detect_changes(workspace, request, workspace.look_up(request.table.identifier), WHOLE_TABLE).holds
 
 
 def test_a_delta_table_that_only_a_catalog_names_is_read_where_it_lies(workspace: Workspace, tmp_path: Path) -> None:
@@ -135,7 +134,7 @@ def test_a_stream_hears_what_is_new_in_a_delta_table_of_ours(workspace: Workspac
     first = look(None).binding
     assert first is not None
     assert sum(len(part.files) for part in first.parts) == 1
-    location = workspace.table(parent.identifier).folder() or ""
+    location = workspace.existing_table(parent.identifier).folder() or ""
     write_deltalake(location, pa.table({"ds": ["b"], "n": [2]}), mode="append")
     second = look(first.state).binding
     assert second is not None
@@ -158,7 +157,7 @@ def test_a_delta_table_of_ours_from_which_others_deleted_rows_needs_deltas_own_l
     )
     parent, without, having = load_definitions(path).tables.values()
     run(workspace, RefreshRequest(parent, {}, MARCH, "t1", "t1"), lambda plan: write_days(plan, {"a": [1]}))
-    folder = Path((workspace.table(parent.identifier).folder() or "").removeprefix("file://"))
+    folder = Path((workspace.existing_table(parent.identifier).folder() or "").removeprefix("file://"))
     rewrite(folder, 0, require(["typeWidening"]))
     with pytest.raises(UnsupportedError, match=r"Delta table sales\.parent needs a reader that knows typeWidening"):
         bind_sources(workspace, without, {})

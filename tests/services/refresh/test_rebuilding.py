@@ -97,7 +97,7 @@ def test_other_partition_keys_and_what_a_child_reads(workspace: Workspace, first
     run(workspace, replace(first, token="t3", table=unkeyed, full_refresh=True), submit)
     assert [plan.rebuild for plan in plans] == [Rebuild.EVERYTHING]
     assert rows(workspace) == NEW
-    layout = workspace.table(VISITS).layout()
+    layout = workspace.existing_table(VISITS).layout()
     assert layout is not None
     assert layout.partition_keys == ()
 

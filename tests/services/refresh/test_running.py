@@ -327,7 +327,7 @@ def test_a_first_commit_that_is_stopped_and_given_up_can_land_no_more(
     monkeypatch.setattr(begun.write.staged, "commit", stopped)
     with pytest.raises((CommitRejectedError, StageRejectedError)):
         commit(workspace, begun)
-    assert workspace.table(NUMBERS).current() is None
+    assert workspace.existing_table(NUMBERS).current() is None
     version = run(workspace, replace(request_, token="t2"), write_numbers)
     assert isinstance(version, Version)
     assert version.number == 1

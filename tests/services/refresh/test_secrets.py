@@ -269,7 +269,7 @@ def test_rows_of_a_server_that_are_staged_as_files_are_their_owners(
     try:
         with open_workspace(settings) as workspace:
             run(workspace, request_of(load_definitions(definition), f"shop.{name}.visits", "n-1"), job)
-            assert workspace.table(TableIdentifier("shop", name, "visits")).sample(9) == [{"ds": "1", "n": 1}]
+            assert workspace.existing_table(TableIdentifier("shop", name, "visits")).sample(9) == [{"ds": "1", "n": 1}]
         seen.extend(_open_to_others(tmp_path))
     finally:
         os.umask(before)

@@ -23,7 +23,6 @@ from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.refresh.change_detection import detect_changes
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.registered import look_up
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
@@ -104,7 +103,7 @@ def test_a_table_of_a_server_has_no_versions_so_what_reads_it_is_never_left_out(
     for number in (1, 2):
         asked = replace(request(definitions, "counted"), token=f"counted-{number}", is_scheduled=True)
         assert isinstance(run(workspace, asked, write_numbers), Version)
-    moved = detect_changes(workspace, asked, look_up(workspace, asked.table.identifier), WHOLE_TABLE)
+    moved = detect_changes(workspace, asked, workspace.look_up(asked.table.identifier), WHOLE_TABLE)
     assert moved.partitions.is_whole
     assert moved.why == "shop.shop.`crm.orders` moved: it has no versions"
 

@@ -149,7 +149,7 @@ def test_nothing_moved_nothing_is_done(made: Bench) -> None:
     assert first.state is RefreshState.SUCCEEDED
     assert len(made.jobs) == 1
     assert [stage.token for stage in ledger.list_stages(NUMBERS, tuple(StageState))] == [first.token]
-    assert len(made.workspace.table(NUMBERS).versions()) == 1
+    assert len(made.workspace.existing_table(NUMBERS).versions()) == 1
     assert made.fresh() == MARCH + 4 * DAY
 
 
@@ -277,7 +277,7 @@ def _made_anew(bench: Bench) -> None:
 
 def _forgotten(bench: Bench) -> None:
     """Somebody restored an older database of the ledger, say."""
-    version = bench.workspace.table(NUMBERS).current()
+    version = bench.workspace.existing_table(NUMBERS).current()
     assert version is not None
     bench.workspace.ledger.record_source_states(version.token, {})
 
@@ -573,6 +573,6 @@ def test_a_table_of_plain_files_is_left_out_until_somebody_touches_one(bench: Be
     bench.more = ", format: parquet, atomicity: none"
     assert isinstance(bench.next_day(), Version)
     assert isinstance(bench.next_day(), Skipped)
-    folder = Path((bench.workspace.table(NUMBERS).folder() or "").removeprefix("file://"))
+    folder = Path((bench.workspace.existing_table(NUMBERS).folder() or "").removeprefix("file://"))
     next(folder.glob("*.parquet")).unlink()
     assert isinstance(bench.next_day(), Version)

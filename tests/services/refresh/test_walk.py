@@ -18,9 +18,8 @@ from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.registered import RegisteredTable
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.workspace import open_workspace
+from airflow_dynamic_tables.services.workspace import RegisteredTable, open_workspace
 from airflow_dynamic_tables.services.writes.protocol import StagedWrite
 from tests.support.pyarrow_job import write_numbers
 

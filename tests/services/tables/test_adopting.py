@@ -19,7 +19,7 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.services.lifecycle.registration import Registration, adopt, ensure
-from airflow_dynamic_tables.services.maintenance.recovering import upgrade
+from airflow_dynamic_tables.services.maintenance.sweeping import upgrade
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import Settings

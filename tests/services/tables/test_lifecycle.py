@@ -18,9 +18,8 @@ from airflow_dynamic_tables.definitions.model import Conventions, DynamicTable
 from airflow_dynamic_tables.services.lifecycle.registration import Registration, ensure
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.registered import find_entry, why_suspended
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, why_suspended
 from tests.support.pyarrow_job import write_numbers
 
 NUMBERS = TableIdentifier("lake", "sales", "numbers")
@@ -109,10 +108,10 @@ def test_an_entry_without_its_definition_is_altered_once(workspace: Workspace, t
 @pytest.mark.parametrize("asked", [Asked.REGISTER, Asked.REFRESH, Asked.FORCED_REFRESH])
 def test_only_a_command_resumes(workspace: Workspace, tmp_path: Path, asked: Asked, more: str) -> None:
     ensure(workspace, numbers(tmp_path), Asked.FORCED_REFRESH)
-    assert why_suspended(NUMBERS, find_entry(workspace, NUMBERS)) is None
+    assert why_suspended(NUMBERS, workspace.find_entry(NUMBERS)) is None
     put(workspace, JobState.SUSPENDED)
     ensure(workspace, numbers(tmp_path, more), asked)
-    assert why_suspended(NUMBERS, find_entry(workspace, NUMBERS))
+    assert why_suspended(NUMBERS, workspace.find_entry(NUMBERS))
 
 
 def test_what_runs_is_not_initialized_again(workspace: Workspace, tmp_path: Path) -> None:

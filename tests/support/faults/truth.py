@@ -20,7 +20,7 @@ def content(workspace: Workspace) -> dict[str, list[int]]:
     """What a reader sees now."""
     found: dict[str, list[int]] = {}
     try:
-        rows = workspace.table(REVENUE).sample(100_000) if _exists(workspace) else []
+        rows = workspace.existing_table(REVENUE).sample(100_000) if _exists(workspace) else []
     except TableNotFoundError:
         return {}
     for row in rows:
@@ -30,13 +30,13 @@ def content(workspace: Workspace) -> dict[str, list[int]]:
 
 def columns(workspace: Workspace) -> list[str]:
     """The names of the columns of the table."""
-    layout = workspace.table(REVENUE).layout() if _exists(workspace) else None
+    layout = workspace.existing_table(REVENUE).layout() if _exists(workspace) else None
     return [column.name for column in layout.columns] if layout is not None else []
 
 
 def versions(workspace: Workspace) -> list[Version]:
     """All versions, oldest first."""
-    return workspace.table(REVENUE).versions() if _exists(workspace) else []
+    return workspace.existing_table(REVENUE).versions() if _exists(workspace) else []
 
 
 def _exists(workspace: Workspace) -> bool:

@@ -265,7 +265,7 @@ class Compaction(Write):
         self.run(site)
         with site.open() as workspace:
             assert [version.token for version in versions(workspace)] == ["base", *(["next"] if changed else [])]
-            assert len(workspace.table(REVENUE).read().files) == 2
+            assert len(workspace.existing_table(REVENUE).read().files) == 2
         return {**seen, **changed}
 
 

@@ -23,10 +23,9 @@ from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.streaming.stream_plans import JOB_FILE, WORKER_FILE, Answer, Ask
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError, JobFailedError, UnsupportedError
-from airflow_dynamic_tables.services.continuous.streams.sources import INSTEAD, stream_source
+from airflow_dynamic_tables.services.continuous.streams.feeds import INSTEAD, stream_source
 from airflow_dynamic_tables.services.queries import inline_views
-from airflow_dynamic_tables.services.refresh.binding import view_name
-from airflow_dynamic_tables.services.refresh.planning import bind_query
+from airflow_dynamic_tables.services.refresh.binding import bind_query, view_name
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)

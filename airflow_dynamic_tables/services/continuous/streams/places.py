@@ -156,7 +156,6 @@ class Place:
         return ""
 
     def _offsets(self, stream: Stream) -> Mapping[int, str]:
-        """Return the files in which Spark recorded the input of each batch, by batch number."""
         folder = f"{self.checkpoint(stream)}/offsets"
         names = (entry.path.rpartition("/")[2] for entry in list_entries(folder))
         return {int(name): f"{folder}/{name}" for name in names if name.isdecimal()}

@@ -24,10 +24,9 @@ from airflow_dynamic_tables.core.versions import StreamPosition
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError, OvertakenError, UnsupportedError
 from airflow_dynamic_tables.formats.base import LoadedTable
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
-from airflow_dynamic_tables.services.continuous.streams.feeds import FeedPlace, StreamFeeds, TableFeeds
+from airflow_dynamic_tables.services.continuous.streams.feeds import FeedPlace, StreamFeeds, TableFeeds, look_of
 from airflow_dynamic_tables.services.continuous.streams.jobs import PATIENCE, StreamJob, recipe_of, stream_plan, wait_until
 from airflow_dynamic_tables.services.continuous.streams.places import Place, Stream, named_like_a_pattern
-from airflow_dynamic_tables.services.continuous.streams.sources import look_of
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, StreamBatch
 from airflow_dynamic_tables.services.refresh.running import run

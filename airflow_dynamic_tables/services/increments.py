@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, PartitionSet
+from airflow_dynamic_tables.clients.files import plain_path
+from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, PartitionSet, describe
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule import on_the_wall
+from airflow_dynamic_tables.core.schema import partition_of
 from airflow_dynamic_tables.core.streaming.partition_commits import is_closed, read_after, to_publish
 from airflow_dynamic_tables.core.streaming.source_watermarks import Batch, SeenPartition
 from airflow_dynamic_tables.exceptions import UpstreamError
-from airflow_dynamic_tables.services.watermarks.places import partition_names
 
 _NAMED = 3
 """Limit of partitions named in a message."""
@@ -166,3 +167,23 @@ def restricted(binding: SourceBinding, view: str, names: set[str], after: Mappin
         parts=tuple(part for part in parts if part.files),
         state=state,
     )
+
+
+def partition_names(binding: SourceBinding) -> dict[str, str]:
+    """Return the partition text of each file of a source."""
+    names: dict[str, str] = {}
+    for part in binding.parts:
+        for file in part.files:
+            names[file] = _name_of(file, part.base_path, binding.partition_keys, part.values)
+    for file in binding.files:
+        names[file] = _name_of(file, binding.base_path, binding.partition_keys, {})
+    return names
+
+
+def _name_of(file: str, base: str | None, keys: Sequence[str], values: Mapping[str, str]) -> str:
+    told = dict(values)
+    if base is not None:
+        folder = plain_path(file)[len(plain_path(base)) + 1 :].rpartition("/")[0]
+        told |= {key.lower(): value for key, value in partition_of(folder).items()}
+    by_lower = {key.lower(): value for key, value in told.items()}
+    return describe({key: by_lower[key.lower()] for key in keys if key.lower() in by_lower})

@@ -1,22 +1,29 @@
-"""Current state of the watermark sources of a table."""
+"""Current state of the watermark sources of a table: their partitions, the folders of these, and which are complete."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from importlib import import_module
+from typing import Any
 from zoneinfo import ZoneInfo
 
-from airflow_dynamic_tables.clients.files import plain_path
+from airflow_dynamic_tables.catalog.base import ReadableCatalog
+from airflow_dynamic_tables.catalog.values import CatalogView
+from airflow_dynamic_tables.clients.files import FileEntry, exists, list_entries, plain_path
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import shown
-from airflow_dynamic_tables.core.partitions import parse_spec
-from airflow_dynamic_tables.core.refresh.permissions import Allowed
+from airflow_dynamic_tables.core.partitions import NULL_PARTITION, PartitionSpec, describe, parse_spec
+from airflow_dynamic_tables.core.refresh.permissions import Ability, Allowed
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule import APART, on_the_wall
+from airflow_dynamic_tables.core.schema import is_hidden, partition_name, partition_of
 from airflow_dynamic_tables.core.streaming.source_watermarks import (
     EMPTY,
+    CompleteWhen,
     PartitionOrder,
     PartitionTimeError,
     PartitionWatermark,
@@ -31,16 +38,37 @@ from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.formats.base import Increment, why_another
 from airflow_dynamic_tables.formats.registry import bind
+from airflow_dynamic_tables.services.increments import Growth, SourceGrowth, partition_names, restricted
 from airflow_dynamic_tables.services.queries import inline_views
-from airflow_dynamic_tables.services.watermarks.completeness import made, obstacle_of
-from airflow_dynamic_tables.services.watermarks.increments import Growth, SourceGrowth, restricted
-from airflow_dynamic_tables.services.watermarks.places import PartitionFolder, folders_of, partition_names
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _VIEW = "growth"
 """Placeholder for the view name, which is not known yet."""
 
 _JUST_NOW = "a file came just now"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFolder:
+    """The folder of a source partition, listed before the files to read are listed.
+
+    ``values`` are those of the partition keys, in their order; ``location`` is the URI of the folder. ``files`` are the paths of
+    all files in it. ``changed_at`` and ``created_at`` are the newest and oldest modification times in it, by the clock of the
+    store; ``None`` if unavailable.
+    """
+
+    values: Mapping[str, str]
+    location: str
+    files: frozenset[str] = frozenset()
+    changed_at: datetime | None = None
+    created_at: datetime | None = None
+    is_link: bool = False
+
+    def has(self, name: str) -> bool:
+        """Return whether the folder directly contains a file with that name."""
+        if self.is_link:  # the target of a link is not listed
+            return exists(f"{self.location}/{name}")
+        return f"{plain_path(self.location)}/{name}" in self.files
 
 
 def look(
@@ -90,7 +118,7 @@ def look_at(
     time_of = _time_of(watermark, binding.partition_keys, allowed)
     now = workspace.now()
     newest = max((folder.changed_at for folder in folders.values() if folder.changed_at), default=now)
-    judge = obstacle_of(watermark.complete, max(now, newest), allowed)
+    judge = _obstacle_of(watermark.complete, max(now, newest), allowed)
     wall = on_the_wall(now.astimezone(ZoneInfo(timezone)))
     listed = _by_partition(binding)
     seen: list[SeenPartition] = []
@@ -126,17 +154,19 @@ def _listed(
     workspace: Workspace, source: Source, watermark: PartitionWatermark, read: Mapping[str, str]
 ) -> tuple[dict[str, PartitionFolder], SourceBinding]:
     """List the folders of the partitions, and then the files, because a marker is written after all files."""
-    stores = workspace.readable(source.identifier.catalog).stores()
+    catalog = workspace.readable(source.identifier.catalog)
+    folders = _below(source.path, source.partition_keys) if source.path is not None else {}
+    binding = bind(source, catalog.stores(), _VIEW)
     if source.path is not None:
-        folders = folders_of(workspace, source, source.partition_keys, None)
-        return folders, bind(source, stores, _VIEW)
-    binding = bind(source, stores, _VIEW)
+        return folders, binding
     partitions = binding.state.partitions if binding.state is not None else None
-    moved = [name for name, fingerprint in (partitions or {}).items() if read.get(name) != fingerprint]
+    moved = {name for name, fingerprint in (partitions or {}).items() if read.get(name) != fingerprint}
     needs_folders = watermark.complete.by is not WholeBy.METASTORE or watermark.order is PartitionOrder.CREATED
     if not moved or not needs_folders:
         return {}, binding
-    return folders_of(workspace, source, binding.partition_keys, moved), bind(source, stores, _VIEW)
+    recorded = ((describe(values), values, location) for values, location in _of_catalog(catalog, source.identifier, {}))
+    folders = {name: _folder(values, location, list_entries(location)) for name, values, location in recorded if name in moved}
+    return folders, bind(source, catalog.stores(), _VIEW)
 
 
 def _fingerprints(
@@ -202,7 +232,7 @@ def added_since(
     :param timezone: the time zone of partition times.
     :param view: the view as which a stream reads the source.
     :param since: the state that was read, from the binding of earlier changes.
-    :raises ConfigurationError: see :func:`~airflow_dynamic_tables.services.watermarks.source_progress.look`.
+    :raises ConfigurationError: see :func:`~airflow_dynamic_tables.services.source_progress.look`.
     """
     read = dict(since.partitions or {}) if since is not None else {}
     growth = look_at(workspace, source, watermark, read, timezone)
@@ -224,3 +254,108 @@ def added_since(
         return Increment(waiting=waiting)
     binding = restricted(growth.binding, view, set(taken), {**read, **taken})
     return Increment(binding, waiting=waiting, late=told.late if taken else ())
+
+
+def made(class_path: str, method: str, allowed: Allowed) -> Any:
+    """Instantiate a class without arguments.
+
+    :param method: the method that the object must have.
+    :raises ConfigurationError: if there is no such class or method, it cannot be instantiated, or Python is not allowed.
+    """
+    if problem := allowed.refusal(Ability.PYTHON_FUNCTIONS):
+        raise ConfigurationError(f"{class_path}: {problem}.")
+    module, _, name = class_path.partition(":")
+    try:
+        thing = getattr(import_module(module), name)()
+    except (Exception, SystemExit) as error:  # sys.exit in a user's module must not end this process
+        raise ConfigurationError(
+            f"{class_path} cannot be made ({type(error).__name__}: {error}); it has to be importable where refreshes run, "
+            "and is made without arguments."
+        ) from error
+    if not callable(getattr(thing, method, None)):
+        raise ConfigurationError(f"{class_path} has no method {method!r}.")
+    return thing
+
+
+Obstacle = Callable[[PartitionFolder], str | None]
+"""Returns why a partition is incomplete, as the end of a sentence; ``None`` if it is complete."""
+
+
+def _obstacle_of(complete: CompleteWhen, store_time: datetime, allowed: Allowed) -> Obstacle:
+    """Return the check for complete partitions.
+
+    :param store_time: the current time by the clock of the store.
+    :raises ConfigurationError: if a class of the user cannot be used.
+    """
+    if complete.by is WholeBy.FILE:
+        return lambda folder: None if folder.has(complete.told_by) else f"it has no {complete.told_by} yet"
+    if complete.by is WholeBy.QUIET:
+        return lambda folder: _not_quiet(folder, complete, store_time)
+    if complete.by is WholeBy.CLASS:
+        judge = made(complete.told_by, "is_complete", allowed)
+        return lambda folder: _not_complete(judge, complete.told_by, folder)
+    return lambda _folder: None  # listed in the metastore, and therefore complete
+
+
+def _not_quiet(folder: PartitionFolder, complete: CompleteWhen, store_time: datetime) -> str | None:
+    if folder.changed_at is None:
+        return "its store does not say when it changed; use {file: _SUCCESS} under 'complete_when'"
+    if store_time - folder.changed_at >= complete.quiet:
+        return None
+    return f"it changed at {folder.changed_at.isoformat()}, and has to be quiet for {complete.quiet}"
+
+
+def _not_complete(judge: Any, name: str, folder: PartitionFolder) -> str | None:
+    try:
+        answer = judge.is_complete(folder)
+    except (Exception, SystemExit) as error:  # a service that it calls may be temporarily unavailable
+        return shown(f"{name} cannot tell ({type(error).__name__}: {error})")
+    if not isinstance(answer, bool):
+        raise ConfigurationError(f"{name}.is_complete gives {answer!r}; it has to give True or False.")
+    return None if answer else f"{name} says so"
+
+
+def partition_folders(workspace: Workspace, table: TableIdentifier, spec: PartitionSpec) -> list[str]:
+    """Return the URIs of the folders of the table partitions that match ``spec``, as recorded in the catalog."""
+    return [location for _, location in _of_catalog(workspace.readable(table.catalog), table, spec)]
+
+
+def _of_catalog(
+    catalog: ReadableCatalog, identifier: TableIdentifier, spec: PartitionSpec
+) -> Iterator[tuple[dict[str, str], str]]:
+    table = catalog.get_table(identifier.path)
+    root = ("" if isinstance(table, CatalogView) else table.location or "").rstrip("/")
+    for partition in catalog.get_partitions(identifier.path, spec):
+        values = dict(partition.spec)
+        yield values, partition.location or f"{root}/{partition_name(tuple(values), tuple(values.values()))}"
+
+
+def _below(root: str, keys: Sequence[str]) -> dict[str, PartitionFolder]:
+    """Return the folders whose names contain values of all keys, in any order."""
+    top = plain_path(root)
+    inside: dict[str, list[FileEntry]] = {}
+    for entry in list_entries(root):
+        names = entry.path.rstrip("/")[len(top) + 1 :].split("/")
+        if len(names) >= len(keys) and not is_hidden("/".join(names[: len(keys)])):
+            inside.setdefault("/".join(names[: len(keys)]), []).append(entry)
+    folders: dict[str, PartitionFolder] = {}
+    for relative, entries in inside.items():
+        spec = partition_of(relative)
+        if set(keys) <= spec.keys():
+            values = {key: spec[key] for key in keys}
+            name = describe({key: value or NULL_PARTITION for key, value in values.items()})
+            folders[name] = _folder(values, f"{root.rstrip('/')}/{relative}", entries)
+    return folders
+
+
+def _folder(values: Mapping[str, str], location: str, entries: Sequence[FileEntry]) -> PartitionFolder:
+    times = [entry.changed_at for entry in entries if entry.changed_at is not None]
+    own = plain_path(location)
+    return PartitionFolder(
+        values=values,
+        location=location,
+        files=frozenset(entry.path for entry in entries if not entry.is_folder),
+        changed_at=max(times, default=None),
+        created_at=min(times, default=None),
+        is_link=any(entry.is_link for entry in entries if entry.path == own),
+    )

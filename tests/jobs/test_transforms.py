@@ -25,7 +25,7 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partition_transforms import TRANSFORMS, HiddenKey
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.iceberg.table import IcebergTable
-from airflow_dynamic_tables.jobs.partitioning import transformed
+from airflow_dynamic_tables.jobs.writers import transformed
 from tests.jobs.conftest import Plan
 from tests.support.jobs import refresh
 

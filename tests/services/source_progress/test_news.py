@@ -13,7 +13,7 @@ from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.streaming.source_watermarks import PartitionWatermark, TimeExtractor
 from airflow_dynamic_tables.formats.base import Increment
-from airflow_dynamic_tables.services.watermarks.source_progress import added_since
+from airflow_dynamic_tables.services.source_progress import added_since
 from airflow_dynamic_tables.services.workspace import Workspace
 
 WATERMARK = PartitionWatermark(timedelta(hours=1), TimeExtractor("2024-01-01 $hour:00:00"))

@@ -20,7 +20,7 @@ from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Change
 from airflow_dynamic_tables.services.lifecycle.registration import Registration, ensure
 from airflow_dynamic_tables.services.settings import Settings
-from airflow_dynamic_tables.services.tables.owners import deployed_by
+from airflow_dynamic_tables.services.tables.entries import deployed_by
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 NUMBERS = TableIdentifier("lake", "sales", "numbers")

@@ -1,1 +1,0 @@
-"""What the job computes of columns to partition rows by."""
