@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -38,7 +39,7 @@ SERVERS = {
 A test that uses several of them belongs to the first.
 """
 
-LARGE_PARTS = 16
+LARGE_PARTS = 20
 """Into how many parts the tests marked ``large`` are divided. Each build runs one, in at most about four minutes."""
 
 QUICK_SECONDS = 0.1
@@ -168,7 +169,7 @@ def select_part(items: Sequence[pytest.Item], part: str) -> list[pytest.Item]:
     large = _parts(items)
     number = _part_of_commit() if part == "commit" else numbers.get(part, 0)
     with_base = part in ("base", "commit")
-    return [item for item in items if (large[unit_of(item)] == number if _is_large(item) else with_base)]
+    return [item for item in items if (large[item.nodeid] == number if _is_large(item) else with_base)]
 
 
 def _is_quick(item: pytest.Item, recorded: dict[str, float]) -> bool:
@@ -179,14 +180,25 @@ def _is_quick(item: pytest.Item, recorded: dict[str, float]) -> bool:
     return recorded.get(unit_of(item), UNKNOWN_SECONDS) <= QUICK_SECONDS
 
 
-def _parts(items: Sequence[pytest.Item]) -> dict[str, int]:
-    """Divide the units of large tests into parts that take equally long."""
-    seconds = _expected_seconds(filter(_is_large, items), unit_of)
-    parts, taken = {}, [0.0] * LARGE_PARTS
-    for unit in sorted(seconds, key=lambda unit: (-seconds[unit], unit)):
+def _parts(items: Iterable[pytest.Item]) -> dict[str, int]:
+    """Divide the large tests into parts that take equally long, by node id.
+
+    The tests of a unit stay together, because they share fixtures, unless they take longer than a part.
+    """
+    large = sorted(filter(_is_large, items), key=unit_of)
+    share = sum(_expected_seconds(large, unit_of).values()) / LARGE_PARTS
+    recorded = recorded_seconds()
+    pieces: list[tuple[float, list[pytest.Item]]] = []
+    for unit, tests in itertools.groupby(large, unit_of):
+        of_unit, each = list(tests), recorded.get(unit, UNKNOWN_SECONDS)
+        size = max(1, int(share / each))
+        pieces += [(each * len(piece), piece) for piece in (of_unit[i : i + size] for i in range(0, len(of_unit), size))]
+    parts: dict[str, int] = {}
+    taken = [0.0] * LARGE_PARTS
+    for seconds, piece in sorted(pieces, key=lambda piece: -piece[0]):
         lightest = taken.index(min(taken))
-        parts[unit] = lightest + 1
-        taken[lightest] += seconds[unit]
+        parts |= {test.nodeid: lightest + 1 for test in piece}
+        taken[lightest] += seconds
     return parts
 
 
