@@ -8,7 +8,7 @@ from dataclasses import is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from rich import box
@@ -20,6 +20,9 @@ from rich.text import Text
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.results import items, plain
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _WIDE = 100_000
 """Width of a table written to a file or pipe; nothing is wrapped or cut."""
@@ -40,15 +43,21 @@ _SHOWN = 4
 """How many items of a list a table cell shows."""
 
 
-def listing(records: Sequence[Any], form: str, columns: Sequence[str] = ()) -> None:
-    """Print records of one kind.
+def listing(results: Sequence[DataclassInstance], form: str, columns: Sequence[str] = ()) -> None:
+    """Print results of one kind.
 
     :param form: ``table``, ``json`` or ``yaml``.
     :param columns: fields that the table shows, in that order (default: all); json and yaml contain every field.
     """
     if form != "table":
-        _dump(records, form)
-    elif records:
+        _dump(results, form)
+    else:
+        rows(results, columns)
+
+
+def rows(records: Sequence[Any], columns: Sequence[str] = ()) -> None:
+    """Print dataclasses or mappings of one kind as a table; see :func:`listing`."""
+    if records:
         names = columns or list(items(records[0]))
         table([name.replace("_", " ") for name in names], [[row[name] for name in names] for row in map(items, records)])
 
@@ -77,23 +86,31 @@ def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
     return _BETWEEN.join(cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
 
 
-def record(value: Any, form: str) -> None:
-    """Print one value; as a table, one line per field."""
+def record(result: DataclassInstance, form: str) -> None:
+    """Print one result; as a table, one line per field."""
     if form != "table":
-        _dump(value, form)
-        return
+        _dump(result, form)
+    else:
+        lines(items(result))
+
+
+def lines(fields: Mapping[str, Any]) -> None:
+    """Print one line per field."""
     printed = Table(box=None, show_header=False, pad_edge=False)
     printed.add_column(no_wrap=True)
     printed.add_column(overflow="fold")
-    for name, item in items(value).items():
+    for name, item in fields.items():
         printed.add_row(Text(name.replace("_", " "), style="bold"), Text(_cell(item)))
     _print(printed, _console())
 
 
-def written(done: Any, form: str) -> None:
+def written(done: DataclassInstance, form: str) -> None:
     """Print the history record of a write, as a table with its most important fields; without a record, the version."""
     fields = items(done)
-    record({name: fields[name] for name in _WRITTEN} if form == "table" and "action" in fields else done, form)
+    if form == "table" and "action" in fields:
+        lines({name: fields[name] for name in _WRITTEN})
+    else:
+        record(done, form)
 
 
 def shortened(text: str | None) -> str | None:

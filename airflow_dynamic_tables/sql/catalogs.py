@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction
 from airflow_dynamic_tables.core.identifiers import join_name
 from airflow_dynamic_tables.definitions.queries.text import analyse
@@ -26,10 +28,18 @@ from airflow_dynamic_tables.services.catalogs import ObjectChange
 from airflow_dynamic_tables.sql.session import SqlSession, StatementResult, full_names
 
 
+@dataclass(frozen=True, slots=True)
+class CurrentDatabase:
+    """The catalog and database of short names."""
+
+    catalog: str
+    database: str
+
+
 def use(session: SqlSession, _: Script, statement: Use) -> StatementResult:
     """``USE``."""
     session.use(statement.catalog, statement.database)
-    return StatementResult.one(catalog=session.catalog, database=session.database)
+    return StatementResult.of(CurrentDatabase(session.catalog, session.database))
 
 
 def create_database(session: SqlSession, _: Script, statement: CreateDatabase) -> StatementResult:

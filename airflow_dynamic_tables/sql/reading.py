@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable, is_own
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import did_you_mean
@@ -38,15 +40,24 @@ def select(session: SqlSession, script: Script, statement: Query) -> StatementRe
     return _by_format(session, script, statement.text, selected, columns)
 
 
+@dataclass(frozen=True, slots=True)
+class QueryReads:
+    """The tables that a query would read, and how; ``rows`` is the maximum number of rows that it returns."""
+
+    reads: str | None
+    how: str
+    rows: int
+
+
 def explain_select(session: SqlSession, script: Script, query: Piece) -> StatementResult:
     """Describe what a query would read, and how."""
     selected = simple_select(query.value)
     if selected is not None and _columns_by_format(session, selected) is not None:
         how = "its format, at the current version"
-        return StatementResult.one(reads=str(session.table(selected.table)), how=how, rows=_most(query.value))
+        return StatementResult.of(QueryReads(str(session.table(selected.table)), how, _most(query.value)))
     wanted = _read(session, script, query)
     tables = ", ".join(map(str, wanted.table.upstream)) or None
-    return StatementResult.one(reads=tables, how="Spark, at the current versions", rows=_most(query.value))
+    return StatementResult.of(QueryReads(tables, "Spark, at the current versions", _most(query.value)))
 
 
 def _by_format(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, join_name
 from airflow_dynamic_tables.core.results import plain
@@ -21,6 +21,9 @@ from airflow_dynamic_tables.services.project import Project
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.workspace import Workspace
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 
 def full_names(query: str, catalog: str, database: str) -> list[Edit]:
     """Return the edits that complete the short table names in a query; offsets are of the query."""
@@ -34,33 +37,39 @@ def full_names(query: str, catalog: str, database: str) -> list[Edit]:
 
 
 @dataclass(frozen=True, slots=True)
-class StatementResult:
-    """Rows with a value for every column, and a note about them. ``shown`` are the columns that a terminal shows."""
+class StatementRows:
+    """Rows with a value for every column, and a note about them."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...] = ()
     note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatementResult(StatementRows):
+    """The answer of a statement; ``shown`` are the columns that a terminal shows, all if empty."""
+
     shown: tuple[str, ...] = ()
 
-    @classmethod
-    def one(cls, **values: object) -> StatementResult:
-        """Return a result with one row."""
-        return cls(tuple(values), (tuple(values.values()),))
+    @property
+    def answer(self) -> StatementRows:
+        """The answer, without the choice of columns for a terminal."""
+        return StatementRows(self.columns, self.rows, self.note)
 
     @classmethod
-    def of(cls, result: Any, *shown: str, note: str | None = None) -> StatementResult:
+    def of(cls, result: DataclassInstance, *shown: str, note: str | None = None) -> StatementResult:
         """Return a result with one row, with a column for every field of a dataclass."""
         row = plain(result)
         return cls(tuple(row), (tuple(row.values()),), note, shown)
 
     @classmethod
-    def listing(cls, kind: type, results: Iterable[Any], *shown: str) -> StatementResult:
+    def listing(cls, kind: type[DataclassInstance], results: Iterable[DataclassInstance], *shown: str) -> StatementResult:
         """Return a result with a row for each dataclass of a kind, with a column for every field."""
         rows = tuple(tuple(plain(result).values()) for result in results)
         return cls(tuple(field.name for field in fields(kind)), rows, shown=shown)
 
     @classmethod
-    def properties(cls, *results: Any) -> StatementResult:
+    def properties(cls, *results: DataclassInstance) -> StatementResult:
         """Return a result with a row for every non-empty field of some dataclasses."""
         values = {name: value for result in results for name, value in plain(result).items()}
         return cls(("property", "value"), tuple((name, value) for name, value in values.items() if value not in (None, [], "")))

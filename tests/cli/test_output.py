@@ -24,5 +24,5 @@ from airflow_dynamic_tables.cli import output
     ],
 )
 def test_values_are_put_for_people(value: object, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
-    output.record({"value": value}, "table")
+    output.lines({"value": value})
     assert capsys.readouterr().out.removeprefix("value").strip() == shown

@@ -157,12 +157,12 @@ def test_small_files_are_compacted_and_counted(dynamic_tables: Run, project: Pat
         run(workspace, request, lambda plan: write_scattered(plan, range(21)))
     (due,) = json.loads(dynamic_tables("compact", "daily_revenue", "--dry-run", "-o", "json").out)
     size = due.pop("bytes")
-    assert due == {"partition": "", "files": 21, "small": 21, "is_due": True, "why_not": None}
+    assert due == {"partition": {}, "files": 21, "small": 21, "is_due": True, "why_not": None}
     ran = dynamic_tables("compact", "daily_revenue", "-o", "json")
     assert (ran.code, ran.err) == (0, "")
     (done,) = json.loads(ran.out)
     assert 0 < done.pop("bytes_after") < size
-    assert done == {"partition": "", "files_before": 21, "files_after": 1, "bytes_before": size, "why_not": None}
+    assert done == {"partition": {}, "files_before": 21, "files_after": 1, "bytes_before": size, "why_not": None}
     assert "files after" in dynamic_tables("compact", "daily_revenue").out
     for name, why in (("lake.sales.total", "does not exist or has no version yet"), ("lake.sales.nothing", "does not exist")):
         refused = dynamic_tables("compact", name)

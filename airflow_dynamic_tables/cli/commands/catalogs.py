@@ -100,7 +100,7 @@ def list_partitions(arguments: Namespace) -> int:
         partitions = catalogs.partitions(workspace, arguments.table, arguments.partition)
     if arguments.output == "table":
         rows = [{"partition": describe_partition(item.spec), **asdict(item.statistics)} for item in partitions]
-        output.listing(rows, "table")
+        output.rows(rows)
     else:
         output.listing(partitions, arguments.output)
     return OK
@@ -124,12 +124,12 @@ def _describe(details: ObjectDetails) -> None:
     columns = fields.pop("columns", ())
     statistics = dict(details.statistics or {})
     of_columns = statistics.pop("columns", {})
-    output.record({"identifier": details.identifier, "kind": details.kind, **fields, **statistics}, "table")
+    output.lines({"identifier": details.identifier, "kind": details.kind, **fields, **statistics})
     if columns:
         print("\ncolumns:")
         unknown = dict.fromkeys(_COLUMNS)
         rows = [{**unknown, **asdict(column), **of_columns.get(column.name, {})} for column in columns]
-        output.listing(rows, "table", _COLUMNS)
+        output.rows(rows, _COLUMNS)
 
 
 @command("create-database", "create a database", (_NAME, _COMMENT, _PROPERTY, _IF_NOT_EXISTS, *_COMMON))

@@ -142,4 +142,4 @@ def _print(made: Created, form: str) -> None:
     elif made.outcome is Outcome.EXISTS:
         print(f"{made.table} is there already; it stays as it is.")
     else:
-        output.record({name: items(made)[name] for name in _COLUMNS}, form)
+        output.lines({name: items(made)[name] for name in _COLUMNS})

@@ -166,7 +166,7 @@ def plan_and_look(
     else:
         for number, planned in enumerate(plans):
             print(end="\n" if number else "")
-            output.record(_for_people(planned), "table")
+            output.lines(_for_people(planned))
     look(tables)
     misplaced = _misplaced(arguments, tables, defined)
     for mistake in misplaced:

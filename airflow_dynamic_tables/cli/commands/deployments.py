@@ -255,7 +255,7 @@ def show(found: Sequence[Difference], form: str) -> None:
         output.listing(found, form)
     else:
         some = [one for one in found if one.change is not Change.UNCHANGED]
-        output.listing([_at_a_glance(one) for one in some], "table", _COLUMNS)
+        output.rows([_at_a_glance(one) for one in some], _COLUMNS)
         for one in some:
             _print_difference(one)
     for one in found:

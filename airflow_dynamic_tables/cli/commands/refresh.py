@@ -143,7 +143,7 @@ def _print(done: Version | Skipped | Refresh, form: str, rows: list[dict[str, An
         output.written(done, form)
     if rows:
         print()
-        output.listing(rows, form)
+        output.rows(rows)
 
 
 @contextmanager

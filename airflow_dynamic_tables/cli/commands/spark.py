@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from argparse import Namespace
+from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -86,6 +87,14 @@ def show_server(arguments: Namespace) -> int:
     return OK
 
 
+@dataclass(frozen=True, slots=True)
+class ClassArchive:
+    """The file of the classes that Spark loads."""
+
+    archive: str
+    bytes: int
+
+
 @command("spark archive", "make Spark start faster on this machine: store the classes that Java loads", (OUTPUT, DEBUG))
 def store_classes(arguments: Namespace) -> int:
     """Run a small refresh, and store the classes that it loads as Java has them in memory, 170 MB in the user's folder of
@@ -97,7 +106,7 @@ def store_classes(arguments: Namespace) -> int:
     print("A small refresh runs, and Java stores the classes that it loaded: about a minute.", file=sys.stderr)
     with progress_of(arguments).step("Running a small refresh"):
         archive = store(os.environ, _refresh_a_new_project)
-    output.record({"archive": str(archive), "bytes": archive.stat().st_size}, arguments.output)
+    output.record(ClassArchive(str(archive), archive.stat().st_size), arguments.output)
     print("Every spark-submit and every Spark server that is started here from now on uses it.", file=sys.stderr)
     return OK
 
@@ -137,4 +146,4 @@ def _print(found: Status, form: str) -> None:
         return
     shown = {name: value for name, value in items(found).items() if value is not None}
     durations = {name.removesuffix("_seconds"): timedelta(seconds=shown.pop(name)) for name in list(shown) if "seconds" in name}
-    output.record({**shown, "state": found.state.value, **durations}, "table")
+    output.lines({**shown, "state": found.state.value, **durations})

@@ -9,6 +9,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -26,13 +27,12 @@ from airflow_dynamic_tables.cli.state import quiet_workspace_of
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.query_test_plans import QueryTestOutcomes, QueryTestPlans
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
-from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.definitions.statements.parsing import pointed
 from airflow_dynamic_tables.exceptions import DefinitionError, DynamicTableError
 from airflow_dynamic_tables.services.ctas.planning import Decision
 from airflow_dynamic_tables.services.ctas.wanted import Created, WantedTable
 from airflow_dynamic_tables.sql.executing import Done, execute, read_script
-from airflow_dynamic_tables.sql.session import SqlSession, StatementResult
+from airflow_dynamic_tables.sql.session import SqlSession, StatementResult, StatementRows
 from airflow_dynamic_tables.yaml_files.documents import read_text
 
 
@@ -157,12 +157,14 @@ def _kept(done: list[Done]) -> str:
     return f"{many} kept ({'line' if len(lines) == 1 else 'lines'} {', '.join(lines)})."
 
 
+@dataclass(frozen=True, slots=True)
+class _Executed:
+    line: int
+    statement: str
+    answer: StatementRows
+
+
 def _finish(done: list[Done], form: str) -> None:
     """Print the results as one document, unless each was printed when it arrived."""
     if form != "table":
-        output.listing([{**items(one), "answer": _without_choice(one.answer)} for one in done], form)
-
-
-def _without_choice(answer: StatementResult) -> dict[str, object]:
-    """Return all fields of a result except the choice of columns for a terminal."""
-    return {name: value for name, value in items(answer).items() if name != "shown"}
+        output.listing([_Executed(one.line, one.statement, one.answer.answer) for one in done], form)

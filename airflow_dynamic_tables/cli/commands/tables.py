@@ -59,7 +59,7 @@ def list_tables(arguments: Namespace) -> int:
         listed = status.list_tables(workspace, defined.tables, complete=sound)
     if arguments.output == "table":
         some = [name for name in _IF_ANY if any(getattr(table, name) for table in listed.tables)]
-        output.listing([_at_a_glance(table) for table in listed.tables], "table", (*_LIST, *some))
+        output.rows([_at_a_glance(table) for table in listed.tables], (*_LIST, *some))
     else:
         output.listing(listed.tables, arguments.output)
     if not listed.tables and not listed.problems and sound:
@@ -149,7 +149,7 @@ def _print_table(details: TableDetails) -> None:
     glance = {**_at_a_glance(details.status), "partition_keys": entry.partition_keys, "comment": entry.comment}
     # A table that is not dynamic has no schedule, so most of these fields are empty.
     is_dynamic = isinstance(entry, CatalogDynamicTable)
-    output.record({name: value for name, value in glance.items() if is_dynamic or value not in (None, "", (), 0)}, "table")
+    output.lines({name: value for name, value in glance.items() if is_dynamic or value not in (None, "", (), 0)})
     for title, records, columns in (
         ("columns", entry.columns, ("name", "type", "comment")),
         ("sources of the current version", details.sources, _SOURCES),
@@ -160,7 +160,7 @@ def _print_table(details: TableDetails) -> None:
     ):
         if records:
             print(f"\n{title}:")
-            output.listing(records, "table", columns)
+            output.rows(records, columns)
     if details.stream is not None:
         print("\nstream:")
         output.record(details.stream, "table")
@@ -194,7 +194,7 @@ def history(arguments: Namespace) -> int:
     if not refreshes:
         print(f"No refresh{f' of {name}' if name else ''} is recorded.", file=sys.stderr)
     if arguments.output == "table":
-        output.listing([_summed(refresh) for refresh in refreshes], "table", _columns(refreshes))
+        output.rows([_summed(refresh) for refresh in refreshes], _columns(refreshes))
     else:
         output.listing(refreshes, arguments.output)
     return OK
@@ -278,14 +278,14 @@ def compact_table(arguments: Namespace) -> int:
 def _count_files(arguments: Namespace, name: TableIdentifier) -> int:
     with workspace_of(arguments) as workspace:
         counted = count_files(workspace, name)
-    output.listing([{**items(one), "partition": describe(one.partition)} for one in counted], arguments.output)
+    output.listing(counted, arguments.output)
     return OK
 
 
 def _compacted(before: PartitionFiles, after: PartitionFiles | None) -> CompactedPartition:
     """Return the file counts of a partition before and after; zero after, if the partition was removed meanwhile."""
     files, size = (after.files, after.bytes) if after is not None else (0, 0)
-    return CompactedPartition(describe(before.partition), before.files, files, before.bytes, size, before.why_not)
+    return CompactedPartition(before.partition, before.files, files, before.bytes, size, before.why_not)
 
 
 @command("publish", "commit a refresh that is in quarantine", (TOKEN, *STATE, OUTPUT))

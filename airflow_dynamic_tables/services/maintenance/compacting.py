@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from uuid import uuid4
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 class CompactedPartition:
     """Files and bytes of a partition before and after a compaction."""
 
-    partition: str
+    partition: Mapping[str, str | None]
     files_before: int
     files_after: int
     bytes_before: int
