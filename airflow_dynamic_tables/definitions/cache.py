@@ -151,6 +151,7 @@ class Tree:
     """The files of a definitions path in their current state; ``stamps`` detect changes.
 
     ``conventions`` are those of the installation. ``variables`` are the environment variables read with the files, once known.
+    ``judge`` is the version of the Spark that decides which queries are valid, empty without one.
     """
 
     path: Path
@@ -158,12 +159,13 @@ class Tree:
     stamps: tuple[_Stamp, ...]
     conventions: Conventions
     variables: Mapping[str, str | None] = field(default_factory=dict)
+    judge: str = ""
 
     @classmethod
-    def scan(cls, path: Path, files: Iterable[Path], conventions: Conventions) -> Tree:
+    def scan(cls, path: Path, files: Iterable[Path], conventions: Conventions, judge: str = "") -> Tree:
         """Stat every file, without reading any."""
         files = tuple(files)
-        return cls(path, files, tuple(map(_stamp, map(str, files))), conventions)
+        return cls(path, files, tuple(map(_stamp, map(str, files))), conventions, judge=judge)
 
     def including(self, files: Iterable[Path], variables: Mapping[str, str | None]) -> Tree:
         """Return a copy with additional files and environment variables that determine the result."""
@@ -394,7 +396,7 @@ def _versions() -> str:
 def _tree_file(tree: Tree) -> str:
     said = tree.conventions
     formats = repr(sorted(said.formats.items(), key=str))
-    given = (*said.scope, repr(said.allowed), str(said.threshold), formats, repr(said.variables))
+    given = (*said.scope, repr(said.allowed), str(said.threshold), formats, repr(said.variables), tree.judge)
     return f"trees/{_digest(str(tree.path), str(tree.path.absolute()), *given)}.jsonl"
 
 

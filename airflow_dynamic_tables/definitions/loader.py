@@ -63,8 +63,10 @@ def load_sound_definitions(
     """
     cache = cache or Cache.of_user()
     found = find_files(path)
-    tree = Tree.scan(path, found.files, conventions)
-    result = cache.load(tree) if spark is None and columns is None else None
+    tree = Tree.scan(path, found.files, conventions, "" if spark is None else spark.version)
+    result = cache.load(tree)
+    if result is not None and columns is not None and (result[1] or columns.chosen(result[0])):
+        result = None
     if result is None:
         # Reading needs pydantic; most processes find everything in the cache.
         from airflow_dynamic_tables.definitions.reading import read
@@ -73,7 +75,7 @@ def load_sound_definitions(
         analyse = cache.analyse if spark is None else functools.partial(cache.analyse_with, spark)
         variables = Variables(os.environ, conventions.variables)
         result, files = read(tree, analyse, variables, columns=columns)
-        if spark is None and columns is None:
+        if columns is None or not result[1]:
             cache.store(tree.including(files, variables.read), *result)
     definitions, mistakes = result
     return definitions, tuple(sorted((*mistakes, *found.mistakes)))

@@ -32,6 +32,9 @@ OWN_DAG = "none"
 NO_SCHEDULE = "none"
 """Schedule of a table that is refreshed only by asset updates."""
 
+TESTS = "tests"
+"""Key of unit tests, which are read separately so that DAG parsing does not pay for them."""
+
 DEFAULTS_FILE = "defaults.yaml"
 """File with the defaults of all tables in a folder and below it."""
 

@@ -17,7 +17,7 @@ from airflow_dynamic_tables.core.partitions import PartitionSet, check_spec, par
 from airflow_dynamic_tables.core.schedule import parse_schedule_time
 from airflow_dynamic_tables.definitions.declarations.table import ExpectDeclaration, QueryTestDeclaration
 from airflow_dynamic_tables.definitions.loader import find_files
-from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.model import TESTS, Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import Analysis
 from airflow_dynamic_tables.definitions.query_test_rows import (
     ExpectedRows,
@@ -27,7 +27,6 @@ from airflow_dynamic_tables.definitions.query_test_rows import (
     known_columns,
     read_rows,
 )
-from airflow_dynamic_tables.definitions.reading import TESTS
 from airflow_dynamic_tables.definitions.resolving import Analyse
 from airflow_dynamic_tables.definitions.returned_columns import stored_type
 from airflow_dynamic_tables.definitions.validating import validate

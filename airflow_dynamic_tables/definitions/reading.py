@@ -21,7 +21,7 @@ from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDec
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
 from airflow_dynamic_tables.definitions.entries import Defaults, Entry, QueryText
-from airflow_dynamic_tables.definitions.model import DEFAULTS_FILE, Definitions, is_defaults_file
+from airflow_dynamic_tables.definitions.model import DEFAULTS_FILE, TESTS, Definitions, is_defaults_file
 from airflow_dynamic_tables.definitions.queries.text import Analysis, refusals
 from airflow_dynamic_tables.definitions.resolving import Analyse, Resolver
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
@@ -38,9 +38,6 @@ _SECTIONS: dict[str, type[SourceDeclaration | ViewDeclaration | TableDeclaration
     "views": ViewDeclaration,
     "dynamic_tables": TableDeclaration,
 }
-TESTS = "tests"
-"""Key of unit tests, which are read separately so that DAG parsing does not pay for them."""
-
 _KEYS = ("defaults", *_SECTIONS, TESTS)
 _Model = TypeVar("_Model", bound=Declaration)
 NO_DRAFTS: Mapping[Path, bytes] = MappingProxyType({})

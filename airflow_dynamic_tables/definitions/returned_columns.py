@@ -17,7 +17,7 @@ from airflow_dynamic_tables.core.types import Primitive, parse_type, replace_pri
 from airflow_dynamic_tables.definitions.cache import Cache, Returned
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import edited, offset_before, table_edits
-from airflow_dynamic_tables.definitions.queries.text import Problem
+from airflow_dynamic_tables.definitions.queries.text import Analysis, Problem
 from airflow_dynamic_tables.exceptions import UnsupportedError
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class ReturnedColumns:
     Spark refuses, and ``unchecked`` the reason for each query whose columns are unknown.
 
     :param known: columns of existing tables and sources.
-    :param chosen: the tables of the definitions to check. The queries of their upstream tables are analysed too if the columns
-        of these are unknown.
+    :param choose: selects the tables of the definitions to check. The queries of their upstream tables are analysed too if the
+        columns of these are unknown.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class ReturnedColumns:
         spark: SparkParser,
         cache: Cache,
         known: Known = _nothing,
-        chosen: Chosen = _every_table,
+        choose: Chosen = _every_table,
     ) -> None:
         self._spark = spark
         self._cache = cache
         self._known = known
-        self._chosen = chosen
+        self.chosen = choose
         self.returned: dict[TableIdentifier, Returned] = {}
         self.unchecked: dict[TableIdentifier, str] = {}
         self.refused: dict[TableIdentifier, Mistake] = {}
@@ -71,7 +71,7 @@ class ReturnedColumns:
         self, definitions: Definitions, expansions: Mapping[TableIdentifier, Expansion]
     ) -> Iterator[tuple[TableIdentifier, Problem]]:
         """Yield Spark's problems with queries, by table; offsets refer to the text that the user wrote."""
-        chosen = set(self._chosen(definitions))
+        chosen = set(self.chosen(definitions))
         given: dict[TableIdentifier, str | None] = {}
         for name in self._needed(definitions, chosen, given):
             problem = self._ask(definitions.tables[name], expansions[name], given)
@@ -111,7 +111,7 @@ class ReturnedColumns:
             why = f"the columns of {unknown[0]} are not known" if unknown else "it names _metadata, which only files have"
             self.unchecked[name] = why
             return None
-        framed = _Framed(expansion, {each: str(given[each]) for each in table.upstream})
+        framed = _Framed(expansion, self._cache.analyse(expansion.query), {each: str(given[each]) for each in table.upstream})
         settings = {key: value for key, value in table.spark.conf.items() if decides_rows(key)}
         returned = self._cache.returned(self._spark, framed.text, {**DEFAULTS, **settings, **FIXED, TIME_ZONE: table.timezone})
         if returned.refusal is not None:
@@ -127,11 +127,11 @@ class ReturnedColumns:
 class _Framed:
     """A query over empty tables of known columns, which are prepended as common table expressions."""
 
-    def __init__(self, expansion: Expansion, given: Mapping[TableIdentifier, str]) -> None:
+    def __init__(self, expansion: Expansion, analysis: Analysis, given: Mapping[TableIdentifier, str]) -> None:
         self._expansion = expansion
         query = expansion.query
         names = {table: _new_name(number, query) for number, table in enumerate(given)}
-        self._edits = table_edits(query, {table: quote(name) for table, name in names.items()})
+        self._edits = table_edits(analysis, {table: quote(name) for table, name in names.items()})
         empty = (
             f"{quote(names[table])} AS (SELECT s.* FROM (SELECT CAST(NULL AS STRUCT<{ddl}>) AS s))"
             for table, ddl in given.items()

@@ -11,9 +11,10 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.core.refresh.permissions import ability_of
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding
 from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import expand, replace_functions, replace_tables, unclear_names
-from airflow_dynamic_tables.definitions.queries.text import Analysis, Target, analyse, refusals
+from airflow_dynamic_tables.definitions.queries.text import Analysis, Target, refusals
 from airflow_dynamic_tables.exceptions import (
     CatalogError,
     CatalogNotFoundError,
@@ -59,7 +60,7 @@ def bind_functions(workspace: Workspace, query: str) -> tuple[str, tuple[Functio
             bound[name] = _binding(name, function, len(bound))
         return quote(bound[name].function)
 
-    return replace_functions(query, temporary), tuple(bound.values())
+    return replace_functions(Cache.of_user().analyse(query), temporary), tuple(bound.values())
 
 
 def _binding(identifier: TableIdentifier, function: CatalogFunction, number: int) -> FunctionBinding:
@@ -100,7 +101,7 @@ def inline_views(workspace: Workspace, table: DynamicTable, sources: Sources) ->
     check_no_circle(workspace, table.identifier, upstream)
     return replace(
         table,
-        expanded_query=replace_tables(query, {view: text for view, (text, _) in inlined.items()}),
+        expanded_query=replace_tables(Cache.of_user().analyse(query), {view: text for view, (text, _) in inlined.items()}),
         upstream=tuple(dict.fromkeys(upstream)),
     )
 
@@ -115,7 +116,7 @@ def name_functions(workspace: Workspace, query: str, caller: TableIdentifier) ->
         name = known_function(workspace, TableIdentifier(*_full(parts, caller))) if len(parts) <= 3 else None
         return name.sql if name is not None else None
 
-    return replace_functions(query, full)
+    return replace_functions(Cache.of_user().analyse(query), full)
 
 
 def tables_named(analysis: Analysis, reader: TableIdentifier) -> Names:
@@ -148,7 +149,7 @@ def check_no_circle(workspace: Workspace, start: TableIdentifier, reads: Sequenc
             seen.add(way[-1])
             entry = _entry(workspace, way[-1])
             if entry is not None and not isinstance(entry, CatalogTable):
-                ways += [(*way, name) for name in tables_named(analyse(entry.expanded_query), way[-1])]
+                ways += [(*way, name) for name in tables_named(Cache.of_user().analyse(entry.expanded_query), way[-1])]
 
 
 def _inline(workspace: Workspace, view: TableIdentifier, sources: Sources, trail: Names) -> tuple[str, Names]:
@@ -156,7 +157,7 @@ def _inline(workspace: Workspace, view: TableIdentifier, sources: Sources, trail
     if not isinstance(entry, CatalogView):
         what = "does not exist" if entry is None else "is a table"
         raise ConfigurationError(f"Source {view} is declared as a view but {what} in catalog {view.catalog}.")
-    analysis = analyse(name_functions(workspace, entry.expanded_query, view))
+    analysis = Cache.of_user().analyse(name_functions(workspace, entry.expanded_query, view))
     if analysis.problems:
         raise CatalogError(f"View {view} cannot be expanded: {analysis.problems[0].message}.")
 

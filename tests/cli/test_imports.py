@@ -46,11 +46,11 @@ def _run(project: Path, imported: tuple[str, ...], *lines: str) -> None:
     ("line", "imported"),
     [
         ("validate --without-spark", ("pyarrow", "pyiceberg", "sqlalchemy")),
-        ("validate", ("pyarrow.dataset",)),
+        ("validate", ("pyarrow", "pydantic", "pyiceberg", "sqlglot")),
         ("plan", ("pyarrow", "pyiceberg", "sqlalchemy")),
         ("list", ("sqlglot",)),
     ],
 )
 def test_a_warm_command_imports_what_it_needs(line: str, imported: tuple[str, ...], project: Path) -> None:
-    _run(project, (), "validate --without-spark", "create")
+    _run(project, (), "validate --without-spark", "create", "validate")
     _run(project, (*LIBRARIES, *OF_OTHERS, *imported), line)

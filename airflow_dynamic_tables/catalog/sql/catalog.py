@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from shutil import rmtree
 from tempfile import gettempdir
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 from weakref import finalize
 
-from pyiceberg.catalog.sql import SqlCatalog as IcebergCatalog
 from sqlalchemy import delete, select, update
 
 from airflow_dynamic_tables.catalog.base import (
@@ -27,7 +27,6 @@ from airflow_dynamic_tables.catalog.base import (
     not_empty,
 )
 from airflow_dynamic_tables.catalog.composite import CatalogOfParts
-from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables
 from airflow_dynamic_tables.catalog.sql.rows import FUNCTIONS, NAMESPACES, PARTITIONS, TABLES, RowStore
 from airflow_dynamic_tables.catalog.sql.tables import SqlTablePartitions, SqlTables
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction, ColumnStatistics, TableStatistics
@@ -37,6 +36,11 @@ from airflow_dynamic_tables.clients.stores import EntryStore, FolderStore, Icebe
 from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
 from airflow_dynamic_tables.core.partitions import PartitionSpec
 from airflow_dynamic_tables.exceptions import DatabaseNotFoundError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog.sql import SqlCatalog as IcebergCatalog
+
+    from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +177,11 @@ class SqlCatalog(CatalogOfParts):
     def __init__(self, name: str, database: Database, warehouse: str, default_database: str = "default") -> None:
         super().__init__(name, default_database)
         self._database = database
-        self._physical = PhysicalTables(name, database, warehouse)
-        store = RowStore(name, database)
+        self.warehouse = warehouse
+        store = self._store = RowStore(name, database)
         self._databases = SqlDatabases(store)
         self._functions = SqlFunctions(store)
-        self._tables = SqlTables(store, self._physical)
+        self._tables = SqlTables(store, warehouse, lambda: self._physical)
         self._partitions = SqlTablePartitions(self._tables)
 
     @classmethod
@@ -188,10 +192,12 @@ class SqlCatalog(CatalogOfParts):
         warehouse = entry.folder("warehouse") or absolute_uri(f"{defaults.warehouse}/{folder_name(entry.name)}", entry.base)
         return cls(entry.name, database, warehouse, entry.default_database or DEFAULT_DATABASE)
 
-    @property
-    def warehouse(self) -> str:
-        """URI of the folder for new Iceberg tables."""
-        return self._physical.warehouse
+    @cached_property
+    def _physical(self) -> PhysicalTables:
+        from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables  # PyIceberg takes 0.3 s to import
+
+        self._store.create_iceberg_tables()
+        return PhysicalTables(self.name, self._database, self.warehouse)
 
     @property
     def iceberg(self) -> IcebergCatalog:
@@ -201,11 +207,11 @@ class SqlCatalog(CatalogOfParts):
     def open(self) -> None:
         """Connect, and create the default database and PyIceberg's own tables if they are missing."""
         self.create_database(self.default_database, CatalogDatabase(), ignore_if_exists=True)
-        self._physical.open()
+        self._store.create_iceberg_tables()
 
     def close(self) -> None:
-        """Close connections."""
-        self._physical.close()
+        """Close connections, and discard PyIceberg's catalog, which uses them."""
+        self.__dict__.pop("_physical", None)
         self._database.close()
 
     def upgrade(self) -> None:

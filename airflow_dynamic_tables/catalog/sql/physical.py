@@ -2,94 +2,90 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from uuid import uuid4
+from dataclasses import dataclass
 
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalogBaseTable
+from pyiceberg.catalog.sql import IcebergTables
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FSSPEC_FILE_IO, PY_IO_IMPL
 from pyiceberg.table import Table
-from sqlalchemy import inspect, select
+from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from airflow_dynamic_tables.catalog.iceberg import metadata
 from airflow_dynamic_tables.catalog.sql.rows import PHYSICAL
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogPartition, ColumnStatistics, TableStatistics
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.files import as_os_errors, is_object_store
 from airflow_dynamic_tables.clients.iceberg.catalog import LeanCatalog, damage_named
 from airflow_dynamic_tables.clients.sql_servers import reason
 from airflow_dynamic_tables.clients.stores import FolderStore, IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.partitions import PartitionSpec
 from airflow_dynamic_tables.exceptions import AlreadyExistsError, CatalogError, CatalogUnavailableError
 
-_ODD = re.compile(r"[^A-Za-z0-9_-]")
-_LONGEST_NAME = 100
+
+@dataclass(frozen=True, slots=True)
+class PhysicalTable:
+    """An Iceberg table in the database of the catalog."""
+
+    table: Table
+
+    def as_stored(self, entry: AnyTable | None, version: str | None) -> AnyTable | None:
+        """See :func:`metadata.as_stored`."""
+        return metadata.as_stored(entry, self.table, version)
+
+    def partitions(self, keys: tuple[str, ...], spec: PartitionSpec) -> list[CatalogPartition]:
+        """See :func:`metadata.partitions_of`."""
+        return metadata.partitions_of(self.table, keys, spec)
+
+    def statistics(self) -> TableStatistics:
+        """See :func:`metadata.statistics_of`."""
+        return metadata.statistics_of(self.table)
+
+    def column_statistics(self) -> dict[str, ColumnStatistics]:
+        """See :func:`metadata.column_statistics_of`."""
+        return metadata.column_statistics_of(self.table)
 
 
 class PhysicalTables:
-    """Iceberg tables by path; PyIceberg's catalog is opened on first use.
+    """Iceberg tables by path.
 
     :param warehouse: URI of the folder for new Iceberg tables.
+    :raises CatalogUnavailableError: when the database cannot be reached.
     """
 
     def __init__(self, name: str, database: Database, warehouse: str) -> None:
-        self.warehouse = warehouse
+        self._warehouse = warehouse
         self._name = name
         self._database = database
-        self._iceberg: LeanCatalog | None = None
-
-    @property
-    def iceberg(self) -> LeanCatalog:
-        """PyIceberg's catalog; its namespaces are the databases.
-
-        :raises CatalogUnavailableError: when the database cannot be reached.
-        """
-        return self._iceberg or self.open()
-
-    def open(self) -> LeanCatalog:
-        """Create PyIceberg's own tables if they are missing; idempotent.
-
-        :raises CatalogUnavailableError: when the database cannot be reached.
-        """
-        if self._iceberg is None:
-            self._iceberg = self._opened()
-        return self._iceberg
-
-    def close(self) -> None:
-        """Discard PyIceberg's catalog; its connections belong to the database engine."""
-        self._iceberg = None
+        self.iceberg = self._opened()
 
     def stores(self) -> tuple[IcebergStore, FolderStore]:
         """Return the stores: PyIceberg's catalog, and plain folders."""
         iceberg = IcebergStore(self._name, self.iceberg, self._driver_errors, self._metadata_in)
-        return iceberg, FolderStore(self._name, self.warehouse)
+        return iceberg, FolderStore(self._name, self._warehouse)
 
     @contextmanager
     def reading_many(self) -> Iterator[None]:
         """Context for reading many tables, whose metadata locations are loaded in one query."""
-        names = ("catalog_name", "table_namespace", "table_name", "metadata_location", "previous_metadata_location")
-        columns = (PHYSICAL.table.c[name] for name in names)
-        query = select(*columns).where(PHYSICAL.table.c.catalog_name == self._name)
+        table = IcebergTables.metadata.tables[IcebergTables.__tablename__]
+        query = select(*(table.c[column.name] for column in PHYSICAL.table.c)).where(table.c.catalog_name == self._name)
         is_table = self.iceberg._iceberg_type_filter()
         with self._database.transaction() as connection:
             found = connection.execute(query if is_table is None else query.where(is_table)).all()
         with self.iceberg.reading_many(IcebergTables(**row._mapping) for row in found):
             yield
 
-    def new_location(self, path: ObjectPath) -> str:
-        """Return a unique folder name without characters that need encoding, because readers differ in decoding ``%``."""
-        database, name = (_ODD.sub("_", part)[:_LONGEST_NAME] for part in (path.database, path.name))
-        return f"{self.warehouse.rstrip('/')}/{database}/{name}-{uuid4().hex}"
-
-    def load(self, path: ObjectPath) -> Table | None:
+    def load(self, path: ObjectPath) -> PhysicalTable | None:
         """Return a table; ``None`` when Iceberg has none of that name.
 
         :raises CatalogError: when its metadata cannot be read.
         """
         try:
             with self._database.errors(), as_os_errors(), damage_named(path, self._name):
-                return self.iceberg.load_table((path.database, path.name))
+                return PhysicalTable(self.iceberg.load_table((path.database, path.name)))
         except NoSuchTableError:
             return None
         except OSError as error:
@@ -112,14 +108,13 @@ class PhysicalTables:
             raise CatalogUnavailableError(f"Cannot reach catalog {self._name}: {reason(error)}") from error
 
     def _opened(self) -> LeanCatalog:
-        self._make_tables()
         engine = self._database.engine
         properties = {
             "uri": engine.url.render_as_string(hide_password=False),
-            "warehouse": self.warehouse,
+            "warehouse": self._warehouse,
             "init_catalog_tables": "false",
         }
-        if is_object_store(self.warehouse):
+        if is_object_store(self._warehouse):
             properties[PY_IO_IMPL] = (
                 FSSPEC_FILE_IO  # as for all other files, so that endpoint and credentials are configured once
             )
@@ -130,15 +125,3 @@ class PhysicalTables:
         catalog.engine.dispose()
         catalog.engine = engine
         return catalog
-
-    def _make_tables(self) -> None:
-        """Create PyIceberg's own tables. PyIceberg also creates missing tables, but fails if they are created concurrently.
-
-        No lock is taken once the tables exist, because a suspended process may hold it.
-        """
-        own = SqlCatalogBaseTable.metadata
-        with self._database.transaction() as connection:
-            are_there = own.tables.keys() <= set(inspect(connection).get_table_names())
-        if not are_there:
-            with self._database.changing_schema() as connection:
-                own.create_all(connection)

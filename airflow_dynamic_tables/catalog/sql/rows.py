@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables
-from sqlalchemy import ColumnElement, Connection, Table, delete, select
+from sqlalchemy import ColumnElement, Connection, TableClause, column, delete, inspect, select, table
 
 from airflow_dynamic_tables.catalog.base import no_database
 from airflow_dynamic_tables.catalog.values import CatalogDatabase
@@ -25,7 +24,7 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 class Register(NamedTuple):
     """A SQL table whose rows belong to a database, and its columns that form the name."""
 
-    table: Table
+    table: TableClause
     catalog: str = "catalog"
     database: str = "database"
     name: str = "name"
@@ -38,7 +37,11 @@ class Register(NamedTuple):
 
 
 ENTRIES = Register(catalog_tables)
-PHYSICAL = Register(IcebergTables.metadata.tables[IcebergTables.__tablename__], "catalog_name", "table_namespace", "table_name")
+_PHYSICAL_KEY = ("catalog_name", "table_namespace", "table_name")
+_PHYSICAL_COLUMNS = (*_PHYSICAL_KEY, "metadata_location", "previous_metadata_location")
+_NAMESPACE_KEY = ("catalog_name", "namespace", "property_key")
+# PyIceberg's own descriptions of these tables take 0.3 s to import.
+PHYSICAL = Register(table("iceberg_tables", *map(column, _PHYSICAL_COLUMNS)), *_PHYSICAL_KEY)
 TABLES = (ENTRIES, PHYSICAL)
 """A table is in the first, the second or both; changes of both are in one transaction."""
 
@@ -46,9 +49,7 @@ PARTITIONS = Register(catalog_partitions)
 """Dependent rows of a table, which are renamed and deleted with it."""
 
 FUNCTIONS = Register(catalog_functions)
-NAMESPACES = Register(
-    IcebergTables.metadata.tables[IcebergNamespaceProperties.__tablename__], "catalog_name", "namespace", "property_key"
-)
+NAMESPACES = Register(table("iceberg_namespace_properties", *map(column, _NAMESPACE_KEY)), *_NAMESPACE_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Rows:
         """Return whether a register contains a path."""
         return self.connection.scalar(select(1).select_from(register.table).where(*self.at(register, path))) is not None
 
-    def insert(self, table: Table, row: Mapping[str, Any]) -> bool:
+    def insert(self, table: TableClause, row: Mapping[str, Any]) -> bool:
         """Insert a row of this catalog unless its key is taken; return whether it was inserted."""
         values = {"catalog": self.catalog, **row}
         statement = self.database.insert(table).values(values).on_conflict_do_nothing().returning(table.c.name)
@@ -116,3 +117,16 @@ class RowStore:
         """
         with self.database.transaction() as connection:
             yield Rows(self.catalog, self.database, connection)
+
+    def create_iceberg_tables(self) -> None:
+        """Create PyIceberg's own tables. PyIceberg also creates missing tables, but fails if they are created concurrently.
+
+        No lock is taken once the tables exist, because a suspended process may hold it.
+        """
+        with self.database.transaction() as connection:
+            if {PHYSICAL.table.name, NAMESPACES.table.name} <= set(inspect(connection).get_table_names()):
+                return
+        from pyiceberg.catalog.sql import SqlCatalogBaseTable
+
+        with self.database.changing_schema() as connection:
+            SqlCatalogBaseTable.metadata.create_all(connection)

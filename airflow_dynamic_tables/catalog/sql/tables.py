@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
-from pyiceberg.table import Table as IcebergTable
 from sqlalchemy import ColumnElement, delete, select, update
 
 from airflow_dynamic_tables.catalog import delta_entries as delta
@@ -23,8 +24,6 @@ from airflow_dynamic_tables.catalog.base import (
     partition_taken,
     table_taken,
 )
-from airflow_dynamic_tables.catalog.iceberg.metadata import as_stored, column_statistics_of, partitions_of, statistics_of
-from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables
 from airflow_dynamic_tables.catalog.sql.rows import ENTRIES, PARTITIONS, PHYSICAL, TABLES, Rows, RowStore
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
@@ -42,6 +41,9 @@ from airflow_dynamic_tables.core.formats import is_placed_by_entry
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import PartitionSpec, describe
 from airflow_dynamic_tables.exceptions import InvalidPartitionError, TableNotFoundError, UnsupportedError
+
+if TYPE_CHECKING:  # PyIceberg takes 0.3 s to import
+    from airflow_dynamic_tables.catalog.sql.physical import PhysicalTable, PhysicalTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +100,21 @@ def _partition(value: Mapping[str, Any]) -> CatalogPartition:
 _DYNAMIC = "dynamic_table"
 """Kind of the rows of dynamic tables."""
 
+_ODD = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 100
+
 
 @dataclass(frozen=True, slots=True)
 class SqlTables:
-    """Rows of this package, and tables that only PyIceberg knows."""
+    """Rows of this package, and tables that only PyIceberg knows.
+
+    :param warehouse: URI of the folder for new tables.
+    :param physical: opens PyIceberg's catalog, on first use.
+    """
 
     store: RowStore
-    physical: PhysicalTables
+    warehouse: str
+    physical: Callable[[], PhysicalTables]
 
     def names(self, database: str) -> list[str]:
         """Return the names of tables, dynamic tables and views, sorted."""
@@ -148,7 +158,7 @@ class SqlTables:
         return self.as_stored(path, *self.load(path), version)
 
     def as_stored(
-        self, path: ObjectPath, entry: AnyTable | None, physical: IcebergTable | None, version: str | None = None
+        self, path: ObjectPath, entry: AnyTable | None, physical: PhysicalTable | None, version: str | None = None
     ) -> AnyTable:
         """Return the result of :meth:`get` for what :meth:`load` returned."""
         if physical is None and not delta.is_delta(entry):
@@ -156,21 +166,21 @@ class SqlTables:
                 raise no_table(self.store.catalog, path)
             return entry
         try:
-            stored = as_stored(entry, physical, version) if physical is not None else delta.as_stored(entry, version)
+            stored = physical.as_stored(entry, version) if physical is not None else delta.as_stored(entry, version)
         except UnsupportedError as error:
             raise UnsupportedError(f"{path} in catalog {self.store.catalog}: {error}") from error
         if stored is None:
             raise no_version(self.store.catalog, path, str(version))
         return stored
 
-    def load(self, path: ObjectPath) -> tuple[AnyTable | None, IcebergTable | None]:
+    def load(self, path: ObjectPath) -> tuple[AnyTable | None, PhysicalTable | None]:
         """Return the row and the Iceberg table of a path, at least one of which exists.
 
         :raises TableNotFoundError: when neither exists.
         """
         with self.store.transaction() as rows:
             entry = _entry(rows, path)
-        physical = self.physical.load(path) if entry is None or _is_iceberg(entry) else None
+        physical = self.physical().load(path) if entry is None or _is_iceberg(entry) else None
         if entry is None and physical is None:
             raise no_table(self.store.catalog, path)
         if entry is None:
@@ -183,13 +193,13 @@ class SqlTables:
         """Return the size of a table; unknown for formats that do not store it."""
         entry, physical = self.load(path)
         if physical is not None:
-            return statistics_of(physical)
+            return physical.statistics()
         return delta.statistics_of(entry) if delta.is_delta(entry) else TableStatistics()
 
     def column_statistics(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
         """Return statistics by column name."""
         _, physical = self.load(path)
-        return column_statistics_of(physical) if physical is not None else {}
+        return physical.column_statistics() if physical is not None else {}
 
     def exists(self, path: ObjectPath) -> bool:
         """Return whether a row or an Iceberg table exists."""
@@ -240,8 +250,13 @@ class SqlTables:
         if former == table.format and table.location is not None:
             return table
         if is_placed_by_entry(table.format):
-            return replace(table, location=self.physical.new_location(path))
+            return replace(table, location=self._new_location(path))
         return replace(table, location=None) if former is not None and is_placed_by_entry(former) else table
+
+    def _new_location(self, path: ObjectPath) -> str:
+        """Return a unique folder name without characters that need encoding, because readers differ in decoding ``%``."""
+        database, name = (_ODD.sub("_", part)[:_LONGEST_NAME] for part in (path.database, path.name))
+        return f"{self.warehouse.rstrip('/')}/{database}/{name}-{uuid4().hex}"
 
     def rename(self, path: ObjectPath, new_name: str) -> None:
         """Rename the row, the Iceberg table and their dependent rows."""
@@ -308,7 +323,7 @@ class SqlTablePartitions:
         entry, physical = self.tables.load(path)
         keys = partition_keys(self.tables.store.catalog, path, self.tables.as_stored(path, entry, physical), wanted)
         if physical is not None:
-            return partitions_of(physical, keys, wanted)
+            return physical.partitions(keys, wanted)
         if delta.is_delta(entry):
             return delta.partitions_of(entry, keys, wanted)
         with self.tables.store.transaction() as rows:

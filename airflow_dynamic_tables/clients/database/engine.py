@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from sqlalchemy import URL, Connection, Engine, Table, column, event, inspect, select, table, text
+from sqlalchemy import URL, Connection, Engine, TableClause, column, event, inspect, select, table, text
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
@@ -132,7 +132,7 @@ class Database:
                 raise CatalogError(f"{self} refused: {reason(error)}{todo}.") from error
             raise CatalogUnavailableError(f"Cannot reach {self}: {reason(error)}{todo}.") from error
 
-    def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
+    def insert(self, table: TableClause) -> sqlite.Insert | postgresql.Insert:
         """An INSERT that supports a clause for conflicting keys."""
         if self.is_sqlite:
             return sqlite.insert(table)

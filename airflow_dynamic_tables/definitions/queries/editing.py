@@ -8,7 +8,7 @@ from dataclasses import replace
 from airflow_dynamic_tables.clients.spark_parser import Refusal
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.definitions.queries.naming import Edit, name_tables
-from airflow_dynamic_tables.definitions.queries.text import Analysis, Problem, Reference, Target, analyse
+from airflow_dynamic_tables.definitions.queries.text import Analysis, Problem, Reference, Target
 
 _ADVICE = "Spark can parse this query, but the tables it reads cannot be told; write this part another way"
 
@@ -75,17 +75,16 @@ def unclear_names(analysis: Analysis, targets: Sequence[Target]) -> tuple[Proble
     return name_tables(analysis, targets).problems
 
 
-def replace_tables(expanded_query: str, replacements: Mapping[TableIdentifier, str]) -> str:
+def replace_tables(analysis: Analysis, replacements: Mapping[TableIdentifier, str]) -> str:
     """Replace full table names by other SQL: names of temporary views, or the queries of views.
 
-    :param expanded_query: the result of :func:`expand`.
+    :param analysis: of the result of :func:`expand`.
     """
-    return edited(expanded_query, table_edits(expanded_query, replacements))
+    return edited(analysis.text, table_edits(analysis, replacements))
 
 
-def table_edits(expanded_query: str, replacements: Mapping[TableIdentifier, str]) -> list[Edit]:
+def table_edits(analysis: Analysis, replacements: Mapping[TableIdentifier, str]) -> list[Edit]:
     """Return the edits of :func:`replace_tables`."""
-    analysis = analyse(expanded_query)
     edits: list[Edit] = []
     for reference in analysis.references:
         if len(reference.parts) == 3:
@@ -95,12 +94,11 @@ def table_edits(expanded_query: str, replacements: Mapping[TableIdentifier, str]
     return edits
 
 
-def replace_functions(query: str, replacement: Callable[[tuple[str, ...]], str | None]) -> str:
+def replace_functions(analysis: Analysis, replacement: Callable[[tuple[str, ...]], str | None]) -> str:
     """Replace the names of functions that are not built into SQL.
 
     :param replacement: returns the SQL that replaces the parts of a name, ``None`` to keep it.
     """
-    analysis = analyse(query)
     edits = []
     for call in analysis.calls:
         sql = replacement(tuple(part.text for part in call))

@@ -24,6 +24,7 @@ from airflow_dynamic_tables.core.refresh.sources import AwaitedData, AwaitedRows
 from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
 from airflow_dynamic_tables.core.schema import spark_ddl
 from airflow_dynamic_tables.core.streaming.stream_plans import EventTime
+from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.model import KEYS, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
 from airflow_dynamic_tables.exceptions import (
@@ -141,7 +142,7 @@ def bind_query(workspace: Workspace, table: DynamicTable, sources: tuple[SourceB
     :param sources: the bindings of its upstream tables, in that order.
     """
     views = dict(zip(table.upstream, (quote(source.view) for source in sources), strict=True))
-    query, functions = bind_functions(workspace, replace_tables(table.expanded_query, views))
+    query, functions = bind_functions(workspace, replace_tables(Cache.of_user().analyse(table.expanded_query), views))
     return Bound(table, sources, query, functions)
 
 

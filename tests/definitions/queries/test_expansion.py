@@ -225,7 +225,7 @@ def test_expanded_query_is_a_query_and_expands_to_itself(expanded: str) -> None:
 def test_bound_query_reads_the_views_only(expanded: str) -> None:
     identifiers = list(dict.fromkeys(target.identifier for target in _targets(analyse(expanded))))
     views = {identifier: f"view {number}" for number, identifier in enumerate(identifiers)}
-    bound = replace_tables(expanded, {identifier: quote(view) for identifier, view in views.items()})
+    bound = replace_tables(analyse(expanded), {identifier: quote(view) for identifier, view in views.items()})
     read = {reference.parts[0].text for reference in analyse(bound).references}
     assert read == set(views.values())
     for identifier, view in views.items():
@@ -287,4 +287,4 @@ def test_functions_that_sql_does_not_have_are_found_where_they_stand(query: str)
 def test_nothing_but_the_named_functions_is_replaced() -> None:
     query = "SELECT lake.s.F(a), f(a) /* f(a) */, 'f(a)', s.f(a), upper(f) FROM f"
     names = {("lake", "s", "F"): "`t1`", ("f",): "`t2`"}
-    assert replace_functions(query, names.get) == "SELECT `t1`(a), `t2`(a) /* f(a) */, 'f(a)', s.f(a), upper(f) FROM f"
+    assert replace_functions(analyse(query), names.get) == "SELECT `t1`(a), `t2`(a) /* f(a) */, 'f(a)', s.f(a), upper(f) FROM f"

@@ -13,6 +13,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
+from airflow_dynamic_tables.definitions.queries.text import analyse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -165,9 +166,9 @@ def databases(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_rows_are_those_that_spark_gives(query: str, databases: SparkSession, tmp_path: Path) -> None:
     expanded, mistakes = _expand(query, tmp_path)
     assert mistakes == []
-    assert _rows(databases, replace_tables(expanded or "", {table: quote(view) for table, view in BOUND.items()})) == _rows(
-        databases, query
-    )
+    assert _rows(
+        databases, replace_tables(analyse(expanded or ""), {table: quote(view) for table, view in BOUND.items()})
+    ) == _rows(databases, query)
 
 
 @pytest.mark.parametrize("query", REFUSED.values(), ids=REFUSED)

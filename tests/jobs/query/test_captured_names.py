@@ -22,7 +22,7 @@ def _expanded(query: str) -> str:
     names = {"orders": ORDERS, "notes": NOTES}
     targets = [Target(names[reference.parts[-1].text], names[reference.parts[-1].text].sql) for reference in analysis.references]
     assert not unclear_names(analysis, targets)
-    return replace_tables(expand(analysis, targets), {ORDERS: "`sales_orders_0`", NOTES: "`crm_notes_1`"})
+    return replace_tables(analyse(expand(analysis, targets)), {ORDERS: "`sales_orders_0`", NOTES: "`crm_notes_1`"})
 
 
 def _sources(notes: str) -> tuple[SourceBinding, ...]:

@@ -22,6 +22,7 @@ from airflow_dynamic_tables.definitions.cache import Cache, normalised, restored
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions
 from airflow_dynamic_tables.definitions.model import Conventions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
+from airflow_dynamic_tables.definitions.queries.text import analyse
 from airflow_dynamic_tables.definitions.statements.parsing import parse_script, pointed
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError, StageRejectedError
 from airflow_dynamic_tables.formats.base import CommitRequest
@@ -107,7 +108,7 @@ def _check_file(name: str, text: str) -> None:
 
 def _check_table(table: DynamicTable) -> None:
     plan = preview(table, seeds.DAY, {})
-    assert replace_tables(table.expanded_query, dict.fromkeys(table.upstream, "v"))
+    assert replace_tables(analyse(table.expanded_query), dict.fromkeys(table.upstream, "v"))
     assert plan.statement
     kept = json.loads(json.dumps(normalised(table), allow_nan=False))
     assert normalised(restored(kept)) == kept
