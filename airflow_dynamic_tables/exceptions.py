@@ -225,7 +225,7 @@ class AccessError(DynamicTableError):
 
 
 class UnauthenticatedError(AccessError):
-    """Nobody knows who asks."""
+    """The caller is not authenticated."""
 
 
 class ForbiddenError(AccessError):

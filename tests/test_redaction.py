@@ -81,7 +81,7 @@ SHOWN = [
     "CredentialRetrievalError: 403 Forbidden",
     "options take no password: give the login to the connection",
     "unknown keys 'password', 'user'; did you mean 'passfile'?",
-    "body.password: is missing; write it",
+    "body.password: is required; add it",
     "dynamic-tables serve --token-file ~/token --port 8097",
     "--password is not taken: use --password-file instead",
     "dynamic-tables publish lake.sales.t --token manual__2024-01-01",

@@ -17,10 +17,10 @@ from airflow_dynamic_tables.api.results import models
 from airflow_dynamic_tables.api.routes import changes, refreshes, tables
 from airflow_dynamic_tables.exceptions import InvalidFieldError
 
-_DESCRIPTION = """Tables that keep themselves fresh: look at them, refresh them, suspend, resume and drop them.
+_DESCRIPTION = """Tables that keep themselves fresh: show, refresh, suspend, resume and drop them.
 
-Long work is a job: a refresh is answered by its name at once, and `GET /v3/jobs/{jobId}` says how it stands.
-Whatever is wrong is answered as a problem of RFC 9457, which says what to do."""
+A refresh is a job: the request returns its ID at once, and `GET /v3/jobs/{jobId}` returns its state.
+Errors are problem documents of RFC 9457; each says how to fix the problem."""
 
 
 def make_app(gateway: Gateway) -> FastAPI:
@@ -65,9 +65,9 @@ def _check_parameters(request: Request) -> None:
     known = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"}
     for name, times in Counter(name for name, _ in request.query_params.multi_items()).items():
         if name not in known:
-            raise InvalidFieldError(f"query.{name}", "is unknown; leave it out, or look for its name in openapi.json")
+            raise InvalidFieldError(f"query.{name}", "is unknown; remove it, or look up the correct name in openapi.json")
         if times > 1:
-            raise InvalidFieldError(f"query.{name}", "is given more than once; nobody can tell which one is meant")
+            raise InvalidFieldError(f"query.{name}", "is given more than once; give it once")
 
 
 def _problem(status: int) -> dict[str, Any]:

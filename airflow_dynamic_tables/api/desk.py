@@ -230,7 +230,7 @@ class Desk:
         may = self.gateway.access.allowed(self.caller, right, [guarded(table) for table in tables])
         for table in tables:
             if table.identifier not in may:
-                raise ForbiddenError(f"You may not {right} {table.identifier}; ask whoever gives out rights to it.")
+                raise ForbiddenError(f"You may not {right} {table.identifier}; ask its administrator for access.")
 
     def known(self, identifier: TableIdentifier) -> KnownTable:
         """Return a table as declared and as deployed, regardless of the rights of the caller."""

@@ -62,7 +62,7 @@ class Gate:
         if path not in _OPEN:
             request.state.caller = await self._gateway.access.caller(request)
         if self._inside >= self._gateway.at_once + self._gateway.waiting:
-            return problem(503, path, "Too many requests are waiting already; ask again in some seconds.")
+            return problem(503, path, "Too many requests are waiting already; try again in a few seconds.")
         self._inside += 1
         try:
             body = await _read(request, receive)
@@ -71,9 +71,9 @@ class Gate:
             async with self._places:
                 await self._app(scope, _again(body, receive), send)
         except _TooLargeError:
-            return problem(413, path, f"A body may have {BODY_BYTES} bytes; refresh fewer tables with one request.")
+            return problem(413, path, f"A body may have at most {BODY_BYTES} bytes; refresh fewer tables with one request.")
         except TimeoutError:
-            return problem(400, path, f"The body did not come within {BODY_SECONDS:g} seconds.")
+            return problem(400, path, f"The body did not arrive within {BODY_SECONDS:g} seconds.")
         finally:
             self._inside -= 1
         return None

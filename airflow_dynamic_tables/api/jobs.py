@@ -23,7 +23,7 @@ from airflow_dynamic_tables.services.refresh.requests import asked_time, parse_p
 LEASE = timedelta(minutes=2)
 """How long a job that has not begun belongs to its server without a renewal."""
 
-_GONE = "The server that had accepted it is gone; ask for it again."
+_GONE = "The server that accepted the job is gone; request the refresh again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class AcceptedJob:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """The state of refreshes that were asked for together. The token of each finds it in the history."""
+    """The state of refreshes that were requested together. The token of each identifies it in the history."""
 
     job_id: str
     state: WorkState
@@ -67,7 +67,9 @@ def accept(desk: Desk, tables: Sequence[TableIdentifier], wish: RefreshWish, key
             _check(table, wish, now)
         repeated = desk.workspace.ledger.add_job(job)
     if repeated.digest != digest:
-        raise InvalidFieldError("header.Idempotency-Key", "was used for another wish already; choose a new one for each")
+        raise InvalidFieldError(
+            "header.Idempotency-Key", "was already used for another request; choose a new key for each request"
+        )
     if repeated.id == job.id:
         _start(desk, job)
     return desk.workspace.ledger.get_job(repeated.id) or repeated

@@ -40,18 +40,18 @@ from airflow_dynamic_tables.exceptions import (
 MEDIA_TYPE = "application/problem+json"
 
 TYPES = {
-    400: ("malformed", "The request cannot be read"),
-    401: ("unauthenticated", "Nobody knows who asks"),
-    403: ("forbidden", "The caller has no right to that"),
-    404: ("not-found", "There is no such thing"),
-    405: ("method-not-allowed", "The method does not fit"),
-    409: ("conflict", "The state does not allow that now"),
+    400: ("malformed", "The request is malformed"),
+    401: ("unauthenticated", "The caller is not authenticated"),
+    403: ("forbidden", "The caller lacks the required permission"),
+    404: ("not-found", "The resource does not exist"),
+    405: ("method-not-allowed", "The method is not allowed"),
+    409: ("conflict", "The current state does not allow the request"),
     413: ("too-large", "The body is too large"),
     415: ("unsupported-media-type", "The body is not JSON"),
-    421: ("misdirected", "The server has another name"),
-    422: ("invalid", "The request says something that cannot be"),
-    500: ("unexpected", "Something failed that nobody expected"),
-    503: ("unavailable", "Not now"),
+    421: ("misdirected", "The request was sent to the wrong server"),
+    422: ("invalid", "The request is invalid"),
+    500: ("unexpected", "An unexpected error occurred"),
+    503: ("unavailable", "The service is temporarily unavailable"),
 }
 """The ``type`` (after :data:`PREFIX`) and title of each status."""
 
@@ -88,23 +88,23 @@ log = logging.getLogger(__name__)
 
 
 class FieldProblem(BaseModel):
-    """What is wrong with one field."""
+    """A problem with one field."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"field": "body.tables", "detail": "write at least one table"}]})
 
-    field: str = Field(description="Where it stands: `body`, `query`, `path` or `header`, and the name.")
-    detail: str = Field(description="What is wrong with it, and what to write.")
+    field: str = Field(description="The location, `body`, `query`, `path` or `header`, and the name of the field.")
+    detail: str = Field(description="The problem with the field, and how to fix it.")
 
 
 class Problem(BaseModel):
-    """What went wrong, and what to do about it (RFC 9457)."""
+    """The error, and how to fix it (RFC 9457)."""
 
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [
                 {
                     "type": f"{PREFIX}not-found",
-                    "title": "There is no such thing",
+                    "title": "The resource does not exist",
                     "status": 404,
                     "detail": "Neither a definition nor a catalog has lake.sales.no_such_table.",
                     "instance": "/v3/dynamic-tables/lake.sales.no_such_table",
@@ -113,12 +113,12 @@ class Problem(BaseModel):
         }
     )
 
-    type: str = Field(description="Names the kind of problem; never changes.")
+    type: str = Field(description="The kind of problem; stable across releases.")
     title: str
     status: int
     detail: str
-    instance: str = Field(description="The path that was asked for.")
-    errors: list[FieldProblem] | None = Field(default=None, description="The fields that are wrong, if the problem is with them.")
+    instance: str = Field(description="The requested path.")
+    errors: list[FieldProblem] | None = Field(default=None, description="The invalid fields, if there are any.")
 
 
 def problem(
@@ -144,7 +144,9 @@ def problem_of(error: Exception, path: str) -> JSONResponse:
         return problem(status, path, shown(str(error)))
     number = uuid4().hex[:12]
     log.error("Request for %s failed (%s).", path, number, exc_info=error)
-    return problem(500, path, f"It is not your request's fault. Tell whoever runs the server to look for {number} in its log.")
+    return problem(
+        500, path, f"The request is not the cause. Ask the administrator of the server to look for {number} in its log."
+    )
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -164,13 +166,13 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
     path = request.url.path
     headers = error.headers if isinstance(error, HTTPException) else None
     if status == 404:
-        return problem(404, path, "There is nothing at this path; openapi.json has them all.")
+        return problem(404, path, "There is no such path; openapi.json lists all paths.")
     if status == 405:
         allowed = (headers or {}).get("Allow", "another method")
-        return problem(405, path, f"{request.method} does not fit here; use {allowed}.", headers=headers)
+        return problem(405, path, f"{request.method} is not allowed here; use {allowed}.", headers=headers)
     if status in TYPES:
         return problem(status, path, "The body cannot be read; send JSON in UTF-8.", headers=headers)
-    return problem(500, path, "The framework refused in a way that nobody expected.")
+    return problem(500, path, "The framework rejected the request with an unexpected status.")
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
@@ -179,7 +181,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     if any(mistake["type"] == "json_invalid" for mistake in mistakes):
         where = next(mistake["loc"][-1] for mistake in mistakes if mistake["type"] == "json_invalid")
         why = next(mistake.get("ctx", {}).get("error", "") for mistake in mistakes if mistake["type"] == "json_invalid")
-        return problem(400, path, f"The body is no JSON: {why} at character {where}.")
+        return problem(400, path, f"The body is not JSON: {why} at character {where}.")
     if _is_no_json(request, mistakes):
         return problem(415, path, "Send the body as JSON, with the header Content-Type: application/json.")
     errors = [FieldProblem(field=_place(mistake["loc"]), detail=_advice(mistake)) for mistake in mistakes[:_MISTAKES]]
@@ -203,8 +205,8 @@ def _advice(mistake: Mapping[str, Any]) -> str:
     context = mistake.get("ctx") or {}
     kind = mistake["type"]
     told = {
-        "missing": "is missing; write it",
-        "extra_forbidden": "is unknown; leave it out, or look for its name in openapi.json",
+        "missing": "is required; add it",
+        "extra_forbidden": "is unknown; remove it, or look up the correct name in openapi.json",
     }.get(kind)
     if told is None and kind == "value_error":
         told = str(context.get("error", ""))

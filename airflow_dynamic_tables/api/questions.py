@@ -39,7 +39,7 @@ def _written(text: str) -> str:
     """Check text written by users: databases and command lines do not accept every character."""
     if all(sign.isprintable() or sign in "\n\t" for sign in text):
         return text
-    raise ValueError("has a sign that nobody sees; leave it out")
+    raise ValueError("contains an invisible character; remove it")
 
 
 Text = Annotated[str, AfterValidator(_written)]
@@ -52,7 +52,7 @@ def parsed_name(name: str) -> TableIdentifier:
     """
     parts = split_name(_written(name))
     if len(parts) != 3:
-        raise ValueError(f"{name!r} is no full name; write catalog.database.table")
+        raise ValueError(f"{name!r} is not a full name; write catalog.database.table")
     return TableIdentifier(*parts)
 
 
@@ -69,7 +69,7 @@ def _checked_time(text: str | None) -> str | None:
             raise ValueError(text)
         return datetime.fromisoformat(text).isoformat()
     except ValueError as error:
-        raise ValueError("is no time; write it as 2024-01-02 00:00:00 or 2024-01-02T00:00:00+00:00") from error
+        raise ValueError("is not a time; write it as 2024-01-02 00:00:00 or 2024-01-02T00:00:00+00:00") from error
 
 
 def _checked_partition(text: str | None) -> str | None:
@@ -83,14 +83,14 @@ def _checked_partition(text: str | None) -> str | None:
 
 
 class Configuration(Question):
-    """What a refresh is told besides its time. Spark's settings stand in the definition, where who may change it writes them."""
+    """Options of a refresh besides its time. Spark settings belong in the definition."""
 
     model_config = ConfigDict(alias_generator=None, populate_by_name=True)
 
     partition: Text | None = Field(
         default=None,
         max_length=_TEXT_CHARACTERS,
-        description="Partitions to refresh instead of those of the schedule time, with commas between.",
+        description="Partitions to refresh instead of those of the schedule time, separated by commas.",
         examples=["ds=2024-01-01"],
     )
     full_refresh: StrictBool = Field(default=False, description="Replace the whole table, whatever its partitions.")
@@ -119,7 +119,7 @@ _Tables = Annotated[
 
 
 class SchedulerRefresh(Question):
-    """What a workflow scheduler sends at a tick."""
+    """A refresh that a workflow scheduler requests at a tick."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -131,16 +131,16 @@ class SchedulerRefresh(Question):
     )
 
     tables: _Tables = Field(
-        description="Full names; each after those that it reads, or in any order. As text, too, with commas between.",
+        description="Full names, in any order; a list, or text separated by commas.",
     )
     schedule_time: str | None = Field(
         default=None,
         max_length=64,
-        description="The tick; in the time zone of each table when it names none. Left out or empty: its latest tick.",
+        description="The tick; without an offset, in the time zone of each table. Missing or empty: the latest tick.",
     )
     is_periodic: Annotated[StrictBool, BeforeValidator(_as_flag)] = Field(
         default=False,
-        description="Whether the schedule asks, and nobody by hand: such a refresh is left out while nothing has moved.",
+        description="Whether the schedule requests the refresh; such a refresh is skipped if no input changed.",
     )
     configuration: Configuration = Field(default_factory=Configuration)
 
@@ -151,58 +151,62 @@ class SchedulerRefresh(Question):
     def _are_names(cls, tables: list[str]) -> list[str]:
         names = [str(parsed_name(table)) for table in tables]
         if len(set(names)) < len(names):
-            raise ValueError("names a table twice; name each once")
+            raise ValueError("contains a table twice; name each table once")
         return names
 
 
 class TableRefresh(Question):
-    """What somebody asks for by hand. An empty body is the latest tick."""
+    """A refresh that a user requests. An empty body refreshes the latest tick."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{}, {"scheduleTime": "2024-01-02T00:00:00+00:00"}, {"partition": "ds=2024-01-01"}]}
     )
 
-    schedule_time: str | None = Field(default=None, max_length=64, description="Left out: the latest tick of the table.")
-    partition: Text | None = Field(default=None, max_length=_TEXT_CHARACTERS, description="As `ds=2024-01-01,ds=2024-01-02`.")
+    schedule_time: str | None = Field(default=None, max_length=64, description="The tick; default: the latest tick of the table.")
+    partition: Text | None = Field(
+        default=None, max_length=_TEXT_CHARACTERS, description="Partitions to refresh, for example `ds=2024-01-01,ds=2024-01-02`."
+    )
     full_refresh: StrictBool = Field(default=False, description="Replace the whole table, whatever its partitions.")
-    force: StrictBool = Field(default=False, description="Refresh it though it is suspended.")
+    force: StrictBool = Field(default=False, description="Refresh the table even if it is suspended.")
 
     _time = field_validator("schedule_time")(_checked_time)
     _partition = field_validator("partition")(_checked_partition)
 
 
 class Suspension(Question):
-    """Why a table is to be refreshed no more."""
+    """The suspension of a table."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "the source is being migrated"}]})
 
-    reason: Text = Field(default="", max_length=_TEXT_CHARACTERS, description="For whoever finds the table suspended.")
+    reason: Text = Field(default="", max_length=_TEXT_CHARACTERS, description="The reason, shown with the state of the table.")
 
 
 class Resumption(Question):
-    """Nothing has to be said to resume a table."""
+    """The resumption of a table; it has no options."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{}]})
 
 
 class Drop(Question):
-    """How a table is to go."""
+    """Options of dropping a table."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"ifExists": True}]})
 
-    if_exists: StrictBool = Field(default=False, description="A table that is not there is no problem.")
-    purge: StrictBool = Field(default=False, description="Delete its files, too; nobody can bring them back.")
+    if_exists: StrictBool = Field(default=False, description="Succeed if the table does not exist.")
+    purge: StrictBool = Field(default=False, description="Also delete its files; they cannot be restored.")
 
 
 class TableFilter(BaseModel):
-    """Which tables, and which page of them."""
+    """Filter and page of a list of tables."""
 
     catalog: str | None = Field(default=None, min_length=1, max_length=255)
     database: str | None = Field(default=None, min_length=1, max_length=255)
-    name: str | None = Field(default=None, max_length=255, description="A part of the table's own name, in any case.")
-    state: JobState | None = Field(default=None, description="How its refreshes stand.")
+    name: str | None = Field(
+        default=None, max_length=255, description="A part of the table's name, without catalog and database; case-insensitive."
+    )
+    state: JobState | None = Field(default=None, description="The state of its refreshes.")
     limit: int = Field(default=PAGE, ge=1, le=LONGEST_PAGE)
-    after: str = Field(default="", max_length=_NAME_CHARACTERS, description="`next` of the page before.")
+    after: str = Field(default="", max_length=_NAME_CHARACTERS, description="The value of `next` of the previous page.")
 
 
 Name = Annotated[
@@ -220,14 +224,18 @@ Key = Annotated[
         min_length=1,
         max_length=200,
         pattern=r"^[\x21-\x7e]+$",
-        description="Chosen by the caller, new for each wish: who sends it again is given the same job, and starts no other one.",
+        description="Chosen by the caller, unique for each request. A repeated request returns the same job.",
         openapi_examples={"usual": {"value": "8e03978e-40d5-43dd-bc93-6894a57f9324"}},
     ),
 ]
 Time = Annotated[
     str | None,
-    Query(alias="scheduleTime", max_length=64, description="As in the body of a refresh. Left out: its latest tick."),
+    Query(
+        alias="scheduleTime",
+        max_length=64,
+        description="The tick, as in the body of a refresh; default: the latest tick of the table.",
+    ),
     AfterValidator(_checked_time),
 ]
-Limit = Annotated[int, Query(ge=1, le=LONGEST_PAGE, description="How many at most.")]
+Limit = Annotated[int, Query(ge=1, le=LONGEST_PAGE, description="The maximum number of results.")]
 """Page limit; each use sets its default."""

@@ -41,36 +41,36 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, empty_state: Path) -> Iter
         yield server
 
 
-NO_TIME = "is no time; write it as 2024-01-02 00:00:00 or 2024-01-02T00:00:00+00:00"
+NO_TIME = "is not a time; write it as 2024-01-02 00:00:00 or 2024-01-02T00:00:00+00:00"
 NO_TIMES = ("2024", "20240101", "0.5", "1704067200", "2024-W01-1", "now")
 
 WRONG: list[tuple[str, str, dict[str, Any], int, str]] = [
     ("GET", ALL, {"headers": {"authorization": ""}}, 401, "Say who you are."),
     ("POST", REFRESH, {"headers": {"authorization": ""}, "content": b"{"}, 401, "Say who you are."),
-    ("GET", "/v3/no-such-route", {}, 404, "There is nothing at this path; openapi.json has them all."),
-    ("GET", "/", {}, 404, "There is nothing at this path; openapi.json has them all."),
-    ("DELETE", DAILY, {}, 405, "DELETE does not fit here; use GET."),
-    ("PUT", REFRESH, {"json": {}}, 405, "PUT does not fit here; use POST."),
-    ("POST", f"{DAILY}/history", {"json": {}}, 405, "POST does not fit here; use GET."),
+    ("GET", "/v3/no-such-route", {}, 404, "There is no such path; openapi.json lists all paths."),
+    ("GET", "/", {}, 404, "There is no such path; openapi.json lists all paths."),
+    ("DELETE", DAILY, {}, 405, "DELETE is not allowed here; use GET."),
+    ("PUT", REFRESH, {"json": {}}, 405, "PUT is not allowed here; use POST."),
+    ("POST", f"{DAILY}/history", {"json": {}}, 405, "POST is not allowed here; use GET."),
     ("GET", f"{ALL}?limit=0", {}, 422, "query.limit: input should be greater than or equal to 1"),
     ("GET", f"{ALL}?limit=1001", {}, 422, "query.limit: input should be less than or equal to 1000"),
     ("GET", f"{ALL}?limit=many", {}, 422, "query.limit: input should be a valid integer, unable to parse string as an integer"),
     ("GET", f"{ALL}?state=PAUSED", {}, 422, "query.state: input should be 'INITIALIZING', 'RUNNING' or 'SUSPENDED'"),
-    ("GET", f"{ALL}?databse=sales", {}, 422, "query.databse: is unknown; leave it out, or look for its name in openapi.json"),
+    ("GET", f"{ALL}?databse=sales", {}, 422, "query.databse: is unknown; remove it, or look up the correct name in openapi.json"),
     ("GET", f"{ALL}?catalog=", {}, 422, "query.catalog: string should have at least 1 character"),
-    ("GET", f"{ALL}/daily", {}, 422, "path.table: 'daily' is no full name; write catalog.database.table"),
-    ("GET", f"{ALL}/sales.daily", {}, 422, "path.table: 'sales.daily' is no full name; write catalog.database.table"),
+    ("GET", f"{ALL}/daily", {}, 422, "path.table: 'daily' is not a full name; write catalog.database.table"),
+    ("GET", f"{ALL}/sales.daily", {}, 422, "path.table: 'sales.daily' is not a full name; write catalog.database.table"),
     (
         "GET",
         f"{ALL}/lake.sales.daily.one",
         {},
         422,
-        "path.table: 'lake.sales.daily.one' is no full name; write catalog.database.table",
+        "path.table: 'lake.sales.daily.one' is not a full name; write catalog.database.table",
     ),
     ("GET", f"{ALL}/lake.sales.", {}, 422, "path.table: 'lake.sales.' is not a dotted name"),
     ("GET", f"{ALL}/lake.sales.weekly", {}, 404, "Neither a definition nor a catalog has lake.sales.weekly."),
     ("GET", f"{ALL}/lake.sales.{'x' * 800}", {}, 422, "path.table: string should have at most 767 characters"),
-    ("GET", f"{ALL}/lake.sales.monthly", {}, 403, "You may not read lake.sales.monthly; ask whoever gives out rights to it."),
+    ("GET", f"{ALL}/lake.sales.monthly", {}, 403, "You may not read lake.sales.monthly; ask its administrator for access."),
     ("GET", f"{DAILY}/history?limit=-1", {}, 422, "query.limit: input should be greater than or equal to 1"),
     (
         "GET",
@@ -86,24 +86,24 @@ WRONG: list[tuple[str, str, dict[str, Any], int, str]] = [
         422,
         "query.scheduleTime: schedule_time 0001-01-01T00:00:00 cannot be planned for: write a time of the years 200 to 9800.",
     ),
-    ("GET", "/v3/jobs/0000", {}, 404, "There is no such job, or not any more, or you may not look at all of its tables."),
+    ("GET", "/v3/jobs/0000", {}, 404, "There is no such job, it has expired, or you may not read all of its tables."),
     ("GET", "/v3/jobs?limit=101", {}, 422, "query.limit: input should be less than or equal to 100"),
-    ("POST", REFRESH, {}, 422, "body: is missing; write it"),
+    ("POST", REFRESH, {}, 422, "body: is required; add it"),
     (
         "POST",
         REFRESH,
         {"content": b'{"tables": [', "headers": JSON},
         400,
-        "The body is no JSON: Expecting value at character 12.",
+        "The body is not JSON: Expecting value at character 12.",
     ),
-    ("POST", REFRESH, {"content": b"\xff\xfe", "headers": JSON}, 400, "The body is no JSON: Expecting value at character 0."),
+    ("POST", REFRESH, {"content": b"\xff\xfe", "headers": JSON}, 400, "The body is not JSON: Expecting value at character 0."),
     ("POST", REFRESH, {"content": b"[" * 100_000, "headers": JSON}, 400, "The body cannot be read; send JSON in UTF-8."),
     (
         "POST",
         REFRESH,
         {"content": b"x" * 200_001, "headers": JSON},
         413,
-        "A body may have 200000 bytes; refresh fewer tables with one request.",
+        "A body may have at most 200000 bytes; refresh fewer tables with one request.",
     ),
     (
         "POST",
@@ -115,8 +115,14 @@ WRONG: list[tuple[str, str, dict[str, Any], int, str]] = [
     ("POST", REFRESH, {"json": []}, 422, "body: input should be a valid dictionary or object to extract fields from"),
     ("POST", REFRESH, {"json": {"tables": []}}, 422, "body.tables: list should have at least 1 item after validation, not 0"),
     ("POST", REFRESH, {"json": {"tables": 7}}, 422, "body.tables: input should be a valid list"),
-    ("POST", REFRESH, {"json": {"tables": ["daily"]}}, 422, "body.tables: 'daily' is no full name; write catalog.database.table"),
-    ("POST", REFRESH, {"json": {"tables": T * 2}}, 422, "body.tables: names a table twice; name each once"),
+    (
+        "POST",
+        REFRESH,
+        {"json": {"tables": ["daily"]}},
+        422,
+        "body.tables: 'daily' is not a full name; write catalog.database.table",
+    ),
+    ("POST", REFRESH, {"json": {"tables": T * 2}}, 422, "body.tables: contains a table twice; name each table once"),
     (
         "POST",
         REFRESH,
@@ -129,14 +135,14 @@ WRONG: list[tuple[str, str, dict[str, Any], int, str]] = [
         REFRESH,
         {"json": {"tables": T, "schedule_time": "2024-01-02"}},
         422,
-        "body.schedule_time: is unknown; leave it out, or look for its name in openapi.json",
+        "body.schedule_time: is unknown; remove it, or look up the correct name in openapi.json",
     ),
     (
         "POST",
         REFRESH,
         {"json": {"tables": T, "scheduleTime": "noon"}},
         422,
-        "body.scheduleTime: is no time; write it as 2024-01-02 00:00:00 or 2024-01-02T00:00:00+00:00",
+        "body.scheduleTime: is not a time; write it as 2024-01-02 00:00:00 or 2024-01-02T00:00:00+00:00",
     ),
     (
         "POST",
@@ -157,7 +163,7 @@ WRONG: list[tuple[str, str, dict[str, Any], int, str]] = [
         REFRESH,
         {"json": {"tables": T, "configuration": {"spark.executor.memory": "4g"}}},
         422,
-        "body.configuration.spark.executor.memory: is unknown; leave it out, or look for its name in openapi.json",
+        "body.configuration.spark.executor.memory: is unknown; remove it, or look up the correct name in openapi.json",
     ),
     (
         "POST",
@@ -183,7 +189,7 @@ WRONG: list[tuple[str, str, dict[str, Any], int, str]] = [
         422,
         (
             "body.configuration: partition and full_refresh exclude each other, and a periodic refresh has "
-            "neither: its time decides; give one of them"
+            "neither; give one of them"
         ),
     ),
     (
@@ -191,7 +197,7 @@ WRONG: list[tuple[str, str, dict[str, Any], int, str]] = [
         REFRESH,
         {"json": {"tables": ["lake.sales.daily", "lake.sales.monthly"]}},
         403,
-        "You may not refresh lake.sales.monthly; ask whoever gives out rights to it.",
+        "You may not refresh lake.sales.monthly; ask its administrator for access.",
     ),
     (
         "POST",
@@ -248,7 +254,7 @@ WRONG: list[tuple[str, str, dict[str, Any], int, str]] = [
         f"{DAILY}/resume",
         {"json": {"now": True}},
         422,
-        "body.now: is unknown; leave it out, or look for its name in openapi.json",
+        "body.now: is unknown; remove it, or look up the correct name in openapi.json",
     ),
     ("POST", f"{DAILY}/drop", {"json": {}}, 404, "Table (or view) sales.daily does not exist in catalog lake."),
     (
@@ -256,11 +262,11 @@ WRONG: list[tuple[str, str, dict[str, Any], int, str]] = [
         f"{ALL}/lake.sales.monthly/drop",
         {"json": {"ifExists": True}},
         403,
-        "You may not drop lake.sales.monthly; ask whoever gives out rights to it.",
+        "You may not drop lake.sales.monthly; ask its administrator for access.",
     ),
-    ("GET", f"{ALL}/lake.sales.a%00b", {}, 422, "path.table: has a sign that nobody sees; leave it out"),
-    ("GET", ALL + "?name=a&name=b", {}, 422, "query.name: is given more than once; nobody can tell which one is meant"),
-    ("GET", DAILY + "?limit=1", {}, 422, "query.limit: is unknown; leave it out, or look for its name in openapi.json"),
+    ("GET", f"{ALL}/lake.sales.a%00b", {}, 422, "path.table: contains an invisible character; remove it"),
+    ("GET", ALL + "?name=a&name=b", {}, 422, "query.name: is given more than once; give it once"),
+    ("GET", DAILY + "?limit=1", {}, 422, "query.limit: is unknown; remove it, or look up the correct name in openapi.json"),
     (
         "POST",
         REFRESH,
@@ -273,14 +279,14 @@ WRONG: list[tuple[str, str, dict[str, Any], int, str]] = [
         REFRESH,
         {"content": b'{"tables": ["lake.sales.\\u0000"]}', "headers": JSON},
         422,
-        "body.tables.0: has a sign that nobody sees; leave it out",
+        "body.tables.0: contains an invisible character; remove it",
     ),
     (
         "POST",
         REFRESH,
         {"content": b'{"tables": ["lake.sales.daily"], "configuration": {"partition": "ds=\\u0000"}}', "headers": JSON},
         422,
-        "body.configuration.partition: has a sign that nobody sees; leave it out",
+        "body.configuration.partition: contains an invisible character; remove it",
     ),
     ("GET", "/v3/jobs/%00", {}, 422, "path.job_id: string should match pattern '^[0-9a-f]{1,64}$'"),
     (

@@ -29,38 +29,40 @@ _UPSTREAM = "resolved.upstream"
 """The field with the tables that the query reads."""
 
 
-@router.post("/v3/dynamic-tables/{table}/suspend", summary="Stop refreshing a table")
+@router.post("/v3/dynamic-tables/{table}/suspend", summary="Suspend a table")
 def suspend_table(desk: AtDesk, table: Name, suspension: Suspension) -> StateChange:
-    """No refresh begins any more, but by hand with force; one that runs goes on to its end. Safe to repeat."""
+    """No further refresh starts unless it is forced; a running refresh continues to its end. Safe to repeat."""
     return suspend(desk.workspace, desk.deployed(table, Right.CHANGE), suspension.reason)
 
 
-@router.post("/v3/dynamic-tables/{table}/resume", summary="Let it be refreshed again")
+@router.post("/v3/dynamic-tables/{table}/resume", summary="Resume a table")
 def resume_table(desk: AtDesk, table: Name, _resumption: Resumption) -> StateChange:
-    """The next refresh makes up for what was missed. Safe to repeat."""
+    """The next refresh makes up for missed ticks. Safe to repeat."""
     return resume(desk.workspace, desk.deployed(table, Right.CHANGE))
 
 
-@router.post("/v3/dynamic-tables/{table}/drop", summary="Drop it, with all its versions")
+@router.post("/v3/dynamic-tables/{table}/drop", summary="Drop a table with all its versions")
 def drop_table(desk: AtDesk, table: Name, how: Drop) -> Dropped:
-    """It goes from its catalog; its history stays, and so do its files without `purge`. While it is declared, its next refresh
-    makes it anew.
+    """Remove a table from its catalog. Its history stays, and its files stay without `purge`. If it is still declared, its next
+    refresh creates it again.
 
-    Refused while somebody refreshes it, or while a refresh of it is in quarantine.
+    Refused while the table is being refreshed, or while a refresh of it is in quarantine.
     """
     identifier = desk.permitted(table, Right.DROP)
     return (drop_if_exists if how.if_exists else drop)(desk.workspace, identifier, purge=how.purge)
 
 
-@router.get("/v3/dynamic-tables/{table}/diff", summary="How it differs from what is deployed")
+@router.get("/v3/dynamic-tables/{table}/diff", summary="Compare a definition with the deployed table")
 def diff(desk: AtDesk, table: Name) -> Difference:
-    """What deploying the definition would do, the tables downstream that it touches, and which text changed.
+    """The changes that deploying the definition would make, and the tables downstream that they affect.
 
-    Tables that the caller may not look at are left out, and so is the text of views that the query reads.
+    Tables that the caller may not read are omitted, and so is the text of views that the query reads.
     """
     known = desk.table(table, Right.READ)
     if known.definition is None:
-        raise ConflictError(f"{known.identifier} is not declared where this server looks, so there is nothing to compare.")
+        raise ConflictError(
+            f"{known.identifier} is not declared in the definitions of this server, so there is nothing to compare."
+        )
     declared = desk.gateway.declared.all()
     (found,) = differences(desk.workspace, declared.definitions, [known.definition], is_complete=declared.is_complete)
     below = {one.identifier for one in desk.readable(desk.known(touched.table) for touched in found.downstream)}

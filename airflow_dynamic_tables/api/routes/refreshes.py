@@ -17,7 +17,7 @@ from airflow_dynamic_tables.ledger.jobs import Job, RefreshWish
 
 router = ResultRouter()
 
-_ONE_WAY = "partition and full_refresh exclude each other, and a periodic refresh has neither: its time decides; give one of them"
+_ONE_WAY = "partition and full_refresh exclude each other, and a periodic refresh has neither; give one of them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class JobPage:
     jobs: tuple[JobStatus, ...]
 
 
-JobId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,64}$", description="The `jobId` that was answered.")]
+JobId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,64}$", description="The `jobId` of the response.")]
 
 
-@router.post("/v3/dynamic-tables/refresh", summary="Refresh tables, as a workflow scheduler asks")
+@router.post("/v3/dynamic-tables/refresh", summary="Refresh tables for a workflow scheduler")
 def refresh_tables(desk: AtDesk, wish: SchedulerRefresh, response: Response, key: Key = None) -> AcceptedJob:
-    """Start refreshes of one table or of several, and answer at once; those that read others of them come after these."""
+    """Start refreshes of one or more tables, parents first, and return at once."""
     told = wish.configuration
     if bool(told.partition) + told.full_refresh + wish.is_periodic > 1:
         raise InvalidFieldError("body.configuration", _ONE_WAY)
@@ -40,9 +40,9 @@ def refresh_tables(desk: AtDesk, wish: SchedulerRefresh, response: Response, key
     return _answered(accept(desk, [parsed_name(table) for table in wish.tables], wanted, key), response)
 
 
-@router.post("/v3/dynamic-tables/{table}/refresh", status_code=202, summary="Refresh it")
+@router.post("/v3/dynamic-tables/{table}/refresh", status_code=202, summary="Refresh a table")
 def refresh_table(desk: AtDesk, table: Name, wish: TableRefresh, response: Response, key: Key = None) -> AcceptedJob:
-    """Start a refresh by hand, and answer at once."""
+    """Start a refresh that a user requests, and return at once."""
     if wish.partition and wish.full_refresh:
         raise InvalidFieldError("body.partition", "partition and fullRefresh exclude each other; give one of them")
     known = desk.table(table, Right.REFRESH)
@@ -55,18 +55,18 @@ def _answered(job: Job, response: Response) -> AcceptedJob:
     return accepted(job)
 
 
-@router.get("/v3/jobs", summary="The latest jobs")
+@router.get("/v3/jobs", summary="List the latest jobs")
 def list_jobs(desk: AtDesk, limit: Annotated[int, Query(ge=1, le=100)] = 20) -> JobPage:
-    """Those of the latest jobs whose tables the caller may all look at, newest first, as they were last seen."""
+    """The latest jobs, newest first, with their last known state. Jobs with a table that the caller may not read are omitted."""
     return JobPage(tuple(status(job) for job in desk.workspace.ledger.list_jobs(limit) if _may_see(desk, job)))
 
 
-@router.get("/v3/jobs/{job_id}", summary="How a job stands")
+@router.get("/v3/jobs/{job_id}", summary="Show a job")
 def one_job(desk: AtDesk, job_id: JobId) -> JobStatus:
-    """What became of a job. Ask again until `ended` is true; whoever may look at all of its tables may ask."""
+    """The state of a job. Repeat the request until `ended` is true. Requires read access to all tables of the job."""
     job = desk.workspace.ledger.get_job(job_id)
     if job is None or not _may_see(desk, job):
-        raise NotFoundError("There is no such job, or not any more, or you may not look at all of its tables.")
+        raise NotFoundError("There is no such job, it has expired, or you may not read all of its tables.")
     return status(look(desk, job))
 
 

@@ -28,11 +28,11 @@ router = ResultRouter()
 
 @dataclass(frozen=True, slots=True)
 class TablePage:
-    """Some tables, in order of their names."""
+    """A page of tables, sorted by name."""
 
     tables: tuple[TableStatus, ...]
     next: str | None
-    """Where the next page begins: send it as `after`. Null: this is the last page."""
+    """The value of `after` for the next page; null: this is the last page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,14 @@ class HistoryPage:
 
 @dataclass(frozen=True, slots=True)
 class VersionPage:
-    """The kept versions of a table, newest first."""
+    """The retained versions of a table, newest first."""
 
     versions: tuple[Version, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TableLineage:
-    """The tables above and below a table: directly, and at all. Tables that the caller may not look at are left out."""
+    """The tables upstream and downstream of a table, directly and transitively, as far as the caller may read them."""
 
     identifier: str
     upstream: tuple[str, ...]
@@ -60,11 +60,11 @@ class TableLineage:
     descendants: tuple[str, ...]
 
 
-@router.get("/v3/dynamic-tables", summary="Tables at a glance")
+@router.get("/v3/dynamic-tables", summary="List tables")
 def tables(desk: AtDesk, asked: Annotated[TableFilter, Query()]) -> TablePage:
-    """All tables that the caller may look at, declared or deployed, in order of their names.
+    """All tables that the caller may read, declared or deployed, sorted by name.
 
-    Versions and times are those of the history; what another engine did to a table, only the table itself shows.
+    Versions and times are those of the history. Changes by other engines are not detected here, but by the route of one table.
     """
     wanted = (one for one in desk.every_table(asked.catalog, asked.database) if _fits(one, asked))
     page = sorted(desk.readable(wanted), key=lambda table: str(table.identifier))[: asked.limit + 1]
@@ -92,9 +92,9 @@ def _fits(table: KnownTable, asked: TableFilter) -> bool:
     return str(table.identifier) > asked.after
 
 
-@router.get("/v3/dynamic-tables/{table}", summary="One table as it is")
+@router.get("/v3/dynamic-tables/{table}", summary="Show a table")
 def one_table(desk: AtDesk, table: Name) -> TableDescription:
-    """A table, looked at itself. One that is declared and has never been refreshed has neither columns nor versions."""
+    """One table, read from the table itself. A declared table without a refresh has neither columns nor versions."""
     known = desk.table(table, Right.READ)
     if known.entry is None:
         declared = known.declaration
@@ -113,16 +113,16 @@ def one_table(desk: AtDesk, table: Name) -> TableDescription:
     )
 
 
-@router.get("/v3/dynamic-tables/{table}/history", summary="Its latest refreshes")
+@router.get("/v3/dynamic-tables/{table}/history", summary="List the latest refreshes of a table")
 def history(desk: AtDesk, table: Name, limit: Limit = 20) -> HistoryPage:
-    """What was done and why, how it ended, rows, bytes, and seconds of each step; newest first."""
+    """Action, reason, result, rows, bytes, and the seconds of each step; newest first."""
     known = desk.table(table, Right.READ)
     return HistoryPage(tuple(desk.workspace.ledger.list_refreshes(known.identifier, limit)))
 
 
-@router.get("/v3/dynamic-tables/{table}/versions", summary="Its kept versions")
+@router.get("/v3/dynamic-tables/{table}/versions", summary="List the retained versions of a table")
 def versions(desk: AtDesk, table: Name, limit: Limit = 20) -> VersionPage:
-    """The versions that readers can still ask for, newest first."""
+    """The versions that can still be read, newest first."""
     known = desk.table(table, Right.READ)
     if known.entry is None:
         return VersionPage(())
@@ -130,9 +130,9 @@ def versions(desk: AtDesk, table: Name, limit: Limit = 20) -> VersionPage:
     return VersionPage(tuple(reversed(kept[-limit:])))
 
 
-@router.get("/v3/dynamic-tables/{table}/lineage", summary="What it reads, and what reads it")
+@router.get("/v3/dynamic-tables/{table}/lineage", summary="Show the lineage of a table")
 def lineage(desk: AtDesk, table: Name) -> TableLineage:
-    """The tables above and below. Sources that nobody refreshes are always shown, dynamic tables to who may look at them."""
+    """The tables upstream and downstream. Sources are always shown, dynamic tables only if the caller may read them."""
     known = desk.table(table, Right.READ)
     every = {one.identifier: one for one in desk.every_table()}
     reads = {name: one.upstream for name, one in every.items()}
@@ -167,15 +167,15 @@ def _names(tables: Iterable[TableIdentifier]) -> tuple[str, ...]:
     return tuple(sorted(map(str, tables)))
 
 
-@router.get("/v3/dynamic-tables/{table}/plan", summary="What a scheduled refresh would do")
+@router.get("/v3/dynamic-tables/{table}/plan", summary="Plan a scheduled refresh")
 def plan(
     desk: AtDesk,
     table: Name,
     schedule_time: Time = None,
 ) -> TablePlan:
-    """Refresh mode and why, cron, partitions, what it reads, the statement, and the missed ticks that it would make up for.
+    """Refresh mode with its reason, cron, partitions, sources, statement, and the missed ticks that it makes up for.
 
-    Views stand in the statement by their names, and dynamic tables that the caller may not read are left out of ``upstream``.
+    The statement names views instead of inlining them. ``upstream`` omits dynamic tables that the caller may not read.
     """
     known = desk.table(table, Right.READ)
     declared = known.declaration

@@ -83,5 +83,5 @@ def _deadline_of(protocol: Any) -> float:
 
 
 async def _busy(scope: Scope, receive: Receive, send: Send) -> None:
-    told = "Too many connections are open; ask again in some seconds."
+    told = "Too many connections are open; try again in a few seconds."
     await problem(503, scope.get("path", ""), told)(scope, receive, send)

@@ -61,7 +61,7 @@ async def _answer_unavailable(scope: Scope, send: Send) -> None:
     """Send a problem like the gateway's own, without its code, which may fail to import."""
     problem = {
         "type": "urn:airflow-dynamic-tables:problem:unavailable",
-        "title": "Not now",
+        "title": "The service is temporarily unavailable",
         "status": 503,
         "detail": "The gateway cannot be opened; the log of the api-server says why.",
         "instance": scope["path"],

@@ -78,4 +78,4 @@ def test_what_nobody_began_in_time_is_lost(gateway: Served, client: httpx.Client
     job = client.get(f"/v3/jobs/{job_id}").json()
     assert job["state"] == state
     if not began:
-        assert job["refreshes"][0]["error"] == "The server that had accepted it is gone; ask for it again."
+        assert job["refreshes"][0]["error"] == "The server that accepted the job is gone; request the refresh again."
