@@ -66,7 +66,7 @@ COMMANDS_IMPORT = (
     "airflow_dynamic_tables.definitions.queries.parsing",
     "airflow_dynamic_tables.definitions.reading",
     "airflow_dynamic_tables.formats.hive.table",
-    *(f"airflow_dynamic_tables.formats.iceberg.{name}" for name in ("orphans", "stage", "table")),
+    *(f"airflow_dynamic_tables.formats.iceberg.{name}" for name in ("stage", "table")),
     "pyiceberg.avro.decoder_fast",
     "rich.table",
 )
