@@ -24,7 +24,7 @@ from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.lifecycle.suspending import resume, suspend
 from airflow_dynamic_tables.services.maintenance.compacting import compact
-from airflow_dynamic_tables.services.refresh import planning
+from airflow_dynamic_tables.services.refresh import binding
 from airflow_dynamic_tables.services.refresh.binding import bind_sources
 from airflow_dynamic_tables.services.refresh.change_detection import Moved, detect_changes
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, StreamBatch
@@ -419,7 +419,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         listed.append(str(args[1].identifier))
         return bind_sources(*args)
 
-    monkeypatch.setattr(planning, "bind_sources", listed_once_more)
+    monkeypatch.setattr(binding, "bind_sources", listed_once_more)
     return listed
 
 
