@@ -17,7 +17,8 @@ from airflow_dynamic_tables.ledger.base import Stage, StageState
 from airflow_dynamic_tables.operators.reporting import ReportsCommits, is_reported, report_commit, skip
 from airflow_dynamic_tables.operators.run_arguments import owner_of
 from airflow_dynamic_tables.services.workspace import Workspace
-from airflow_dynamic_tables.services.writes.quarantine import publish, question, reject, stage_of_owner
+from airflow_dynamic_tables.services.writes.quarantine import publish, reject, stage_of_owner
+from airflow_dynamic_tables.services.writes.quarantine_question import question
 from airflow_dynamic_tables.services.writes.settling import reconcile, recorded_refresh
 from airflow_dynamic_tables.triggers.quarantine import QuarantineTrigger
 

@@ -37,7 +37,7 @@ from airflow_dynamic_tables.services.refresh.upstream import pending, waited_too
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.services.writes import quarantine
-from airflow_dynamic_tables.services.writes import quarantine as question
+from airflow_dynamic_tables.services.writes import quarantine_question as question
 from airflow_dynamic_tables.services.writes.quarantine import KEEP_QUARANTINED, publish, reject
 from airflow_dynamic_tables.services.writes.settling import abort
 from tests.support.clock import Clock
