@@ -84,7 +84,7 @@ class TestManager:
     def test_one_that_is_down_fails_only_those_that_need_it(self) -> None:
         up, down = CountingCatalog("up"), CountingCatalog("down")
         down.is_down = True
-        manager = CatalogManager("down")
+        manager = CatalogManager("down", clock=lambda: 0.0)
         manager.register(up)
         manager.register(down)
         assert manager.get("up") is up
