@@ -21,7 +21,7 @@ from airflow_dynamic_tables.dags.broken_files import broken_files
 from airflow_dynamic_tables.dags.callbacks import callbacks_of, dag_callbacks_of
 from airflow_dynamic_tables.dags.deadlines import deadlines_of
 from airflow_dynamic_tables.dags.declared import (
-    Access,
+    DagAccess,
     configured_poll_interval,
     default_args_of,
     is_airflows,
@@ -79,7 +79,7 @@ def load_dynamic_tables(
     :param default_args: Airflow's, for the tasks of all these DAGs; the definitions override them.
     """
     path = Path(definitions)
-    access = Access(
+    access = DagAccess(
         conn_id=conn_id or configured_connection(),
         definitions=path,
         catalogs_file=Path(catalogs_file) if catalogs_file else find_catalogs_file(path),
@@ -93,7 +93,7 @@ def load_dynamic_tables(
         namespace[MAINTENANCE_DAG] = build_maintenance_dag(access)
 
 
-def _all_dags(path: Path, access: Access) -> list[DAG]:
+def _all_dags(path: Path, access: DagAccess) -> list[DAG]:
     definitions, mistakes = load_every(path, access.catalogs_file)
     readers = readers_of(definitions)
     dags: list[DAG] = []
@@ -133,7 +133,7 @@ def _told(refused: Mistakes, table: DynamicTable) -> Iterator[None]:
             refused.add([at(f"{table.identifier}: {error}")])
 
 
-def _one_dag(path: Path, access: Access, dag_id: str) -> list[DAG]:
+def _one_dag(path: Path, access: DagAccess, dag_id: str) -> list[DAG]:
     definitions = load_workflow(path, dag_id, access.catalogs_file)
     tables = [table for table in definitions.topological() if table.workflow_id == dag_id and is_airflows(table)]
     tables = [table for table in tables if not not_supported_yet(table)]
@@ -142,7 +142,9 @@ def _one_dag(path: Path, access: Access, dag_id: str) -> list[DAG]:
     return [build_group_dag(tables, definitions, access) if tables[0].dag else build_dag(tables[0], definitions, access)]
 
 
-def build_dag(table: DynamicTable, definitions: Definitions, access: Access | None = None, readers: Readers | None = None) -> DAG:
+def build_dag(
+    table: DynamicTable, definitions: Definitions, access: DagAccess | None = None, readers: Readers | None = None
+) -> DAG:
     """Build the DAG of one table: a task ``refresh``, scheduled by the cron expression of its freshness and by asset updates.
 
     In continuous mode, each run follows the previous one. If a refresh may be quarantined, it is followed by a task ``decide``.
@@ -150,7 +152,7 @@ def build_dag(table: DynamicTable, definitions: Definitions, access: Access | No
     :param definitions: the definitions with its parents and sources.
     :param readers: the dynamic tables that read each table; default: determined from the definitions.
     """
-    access = access or Access()
+    access = access or DagAccess()
     dag = _dag(
         [table],
         access,
@@ -171,7 +173,7 @@ def build_dag(table: DynamicTable, definitions: Definitions, access: Access | No
 def build_group_dag(
     tables: Sequence[DynamicTable],
     definitions: Definitions,
-    access: Access | None = None,
+    access: DagAccess | None = None,
     readers: Readers | None = None,
     refused: Mistakes | None = None,
 ) -> DAG:
@@ -182,7 +184,7 @@ def build_group_dag(
     :param readers: see :func:`build_dag`.
     :param refused: collects mistakes of tables, which are then omitted.
     """
-    access = access or Access()
+    access = access or DagAccess()
     readers = readers_of(definitions) if readers is None else readers
     dag = _dag(
         tables,
@@ -204,7 +206,7 @@ def build_group_dag(
     return dag
 
 
-def _dag(tables: Sequence[DynamicTable], access: Access, **own: Any) -> DAG:
+def _dag(tables: Sequence[DynamicTable], access: DagAccess, **own: Any) -> DAG:
     """Create the DAG without tasks, for tables with the same DAG settings."""
     finest = min(tables, key=lambda table: table.freshness.period)
     dates = {key: getattr(finest, key) or access.default_args.get(key) for key in ("start_date", "end_date")}
@@ -230,7 +232,7 @@ def _dag(tables: Sequence[DynamicTable], access: Access, **own: Any) -> DAG:
     )
 
 
-def _common(dag: DAG, access: Access) -> dict[str, Any]:
+def _common(dag: DAG, access: DagAccess) -> dict[str, Any]:
     """Return the arguments common to all operators."""
     return {
         "dag": dag,
@@ -240,7 +242,7 @@ def _common(dag: DAG, access: Access) -> dict[str, Any]:
     }
 
 
-def _add_tasks(dag: DAG, table: DynamicTable, definitions: Definitions, access: Access) -> None:
+def _add_tasks(dag: DAG, table: DynamicTable, definitions: Definitions, access: DagAccess) -> None:
     common = _common(dag, access)
     arguments: dict[str, Any] = {"task_id": "refresh", "table": table, "definitions": definitions.part_for([table]), **common}
     refresh = (
@@ -269,7 +271,7 @@ def _place_tags(identifier: TableIdentifier) -> list[str]:
     return [place for place in places if len(place) <= TAG_CHARACTERS]
 
 
-def build_maintenance_dag(access: Access) -> DAG:
+def build_maintenance_dag(access: DagAccess) -> DAG:
     """Build the hourly DAG that cleans up after failed refreshes, and whose runs report tables that are no longer declared."""
     dag = DAG(
         dag_id=MAINTENANCE_DAG,

@@ -21,7 +21,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.runners.local.folder import Options, ServerFolder
 from airflow_dynamic_tables.runners.local.server import start, stop
-from airflow_dynamic_tables.services.settings import Settings, embedded_settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings, embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace
 
 ROWS = 10
@@ -66,7 +66,7 @@ class Live:
         return {**kept, "AIRFLOW_HOME": str(self.folder / "airflow"), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> WorkspaceSettings:
         """Of that installation."""
         return embedded_settings(self.environ)
 

@@ -236,13 +236,6 @@ def test_nothing_of_this_machine_is_tracked() -> None:
     assert found == []
 
 
-SHARED_NAMES = {
-    *("Access", "Answer", "Batch", "Declaration", "Difference", "Gateway", "Group", "Outcome", "Problem", "Progress", "Refresh"),
-    *("Settings", "TimeTable"),
-}
-"""Public classes of which another one has the name; the list may only become shorter."""
-
-
 def test_names_of_public_classes_are_unique() -> None:
     names = Counter(
         node.name
@@ -250,4 +243,4 @@ def test_names_of_public_classes_are_unique() -> None:
         for node in ast.walk(ast.parse(module.read_text()))
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
-    assert {name for name, count in names.items() if count > 1} == SHARED_NAMES
+    assert {name for name, count in names.items() if count > 1} == set()

@@ -10,7 +10,7 @@ from typing import Any
 
 from fastapi import Depends, FastAPI, Request
 
-from airflow_dynamic_tables.api.desk import Gateway
+from airflow_dynamic_tables.api.desk import AppComponents
 from airflow_dynamic_tables.api.gate import Gate
 from airflow_dynamic_tables.api.problems import MEDIA_TYPE, TYPES, Problem, add_handlers
 from airflow_dynamic_tables.api.results import models
@@ -23,7 +23,7 @@ A refresh is a job: the request returns its ID at once, and `GET /v3/jobs/{jobId
 Errors are problem documents of RFC 9457; each says how to fix the problem."""
 
 
-def make_app(gateway: Gateway) -> FastAPI:
+def make_app(gateway: AppComponents) -> FastAPI:
     """Return the app of an installation. Its paths begin with ``/v3``; it must be mounted so that they are kept.
 
     The routes are plain functions, which Starlette runs in threads, so the event loop is never blocked.
@@ -75,7 +75,7 @@ def _problem(status: int) -> dict[str, Any]:
     return {"description": TYPES[status][1], "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 
 
-def _describe(app: FastAPI, gateway: Gateway) -> None:
+def _describe(app: FastAPI, gateway: AppComponents) -> None:
     """Add security schemes and problem responses to the OpenAPI document."""
     made = app.openapi
 

@@ -92,7 +92,7 @@ class Workspaces:
 
 
 @dataclass(frozen=True, slots=True)
-class Gateway:
+class AppComponents:
     """The components of an app.
 
     ``at_once`` requests are processed concurrently and ``waiting`` more are queued; further ones are rejected and may be retried.
@@ -114,7 +114,7 @@ class Gateway:
         open_project: Callable[[], Project | None],
         access: Access,
         refresher: Refresher,
-    ) -> Gateway:
+    ) -> AppComponents:
         """Return a gateway that opens workspaces and finds the project on demand."""
         return cls(Workspaces(open_workspace), Declared(open_project), access, refresher)
 
@@ -152,7 +152,7 @@ class KnownTable:
 class Desk:
     """The context of one request."""
 
-    gateway: Gateway
+    gateway: AppComponents
     caller: Caller
     workspace: Workspace
 
@@ -264,7 +264,7 @@ def guarded(table: KnownTable) -> GuardedTable:
 
 
 def _open_desk(request: Request) -> Iterator[Desk]:
-    gateway: Gateway = request.app.state.gateway
+    gateway: AppComponents = request.app.state.gateway
     with gateway.workspaces.lent() as workspace:
         caller: Caller = request.state.caller
         yield Desk(gateway, caller, gateway.as_caller(workspace, caller))

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from airflow_dynamic_tables.api.desk import Gateway
+from airflow_dynamic_tables.api.desk import AppComponents
 from airflow_dynamic_tables.api.problems import problem, problem_of
 from airflow_dynamic_tables.core.mistakes import shown
 
@@ -34,7 +34,7 @@ class Gate:
     Nothing of a request is read or looked up before authentication, so an unauthenticated caller learns nothing else.
     """
 
-    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+    def __init__(self, app: ASGIApp, gateway: AppComponents) -> None:
         self._app = app
         self._gateway = gateway
         self._places = asyncio.Semaphore(gateway.at_once)

@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.exceptions import DynamicTableError, TableNotFoundError
 from airflow_dynamic_tables.schedulers.base import WorkflowScheduler
 from airflow_dynamic_tables.services.project import new_definitions
-from airflow_dynamic_tables.services.settings import Settings, embedded_settings, find_catalogs_file
+from airflow_dynamic_tables.services.settings import WorkspaceSettings, embedded_settings, find_catalogs_file
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 
@@ -56,14 +56,14 @@ def quiet_workspace_of(arguments: Namespace) -> Workspace:
     return replace(workspace, schedulers=schedulers) if schedulers is not None else workspace
 
 
-def settings_of(arguments: Namespace) -> Settings:
+def settings_of(arguments: Namespace) -> WorkspaceSettings:
     """Return the location of the state: options override the installation's settings.
 
     If Airflow runs the command, the settings come from its connection: it sets ``installed_settings``, a function that takes the
     catalogs file of the definitions. Otherwise they come from the environment.
     """
     definitions = find_definitions(arguments) or new_definitions(arguments.definitions)
-    installed: Callable[[Path | None], Settings] = getattr(arguments, "installed_settings", _settings_of_the_environment)
+    installed: Callable[[Path | None], WorkspaceSettings] = getattr(arguments, "installed_settings", _settings_of_the_environment)
     settings = installed(find_catalogs_file(definitions) if definitions else None)
     if arguments.database_url:
         settings = replace(settings, database_url=arguments.database_url)
@@ -72,5 +72,5 @@ def settings_of(arguments: Namespace) -> Settings:
     return settings
 
 
-def _settings_of_the_environment(catalogs_file: Path | None) -> Settings:
+def _settings_of_the_environment(catalogs_file: Path | None) -> WorkspaceSettings:
     return embedded_settings(os.environ, catalogs_file)

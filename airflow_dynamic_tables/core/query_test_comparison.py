@@ -27,7 +27,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RowDifferences:
     """Differences: missing rows, unexpected rows, and rows with unexpected values."""
 
     missing: tuple[PlainRow, ...] = ()
@@ -60,7 +60,7 @@ class Columns:
         return {self.names[at]: to_plain(row[at], self.types[at]) for at in chosen}
 
 
-def difference(columns: Columns, expected: Sequence[Row], got: Sequence[Row]) -> Difference:
+def difference(columns: Columns, expected: Sequence[Row], got: Sequence[Row]) -> RowDifferences:
     """Compare rows as multisets.
 
     Missing rows are paired with unexpected ones to show which values changed; the pairing does not affect whether there is a
@@ -71,7 +71,7 @@ def difference(columns: Columns, expected: Sequence[Row], got: Sequence[Row]) ->
     pairs = _by_key(columns, missing, extra) if columns.key else _by_likeness(columns, missing, extra)
     paired_missing = {first for first, _ in pairs}
     paired_extra = {second for _, second in pairs}
-    return Difference(
+    return RowDifferences(
         tuple(columns.plain(row) for at, row in enumerate(missing) if at not in paired_missing),
         tuple(columns.plain(row) for at, row in enumerate(extra) if at not in paired_extra),
         tuple(_changed(columns, missing[first], extra[second]) for first, second in pairs),

@@ -36,7 +36,7 @@ _TASK_SETTINGS = settings_of(AirflowPart.TASK)
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class DagAccess:
     """Settings of refreshes: the connection, and the catalogs file beside the definitions, if there is one.
 
     ``definitions`` is their file or folder. ``default_args`` are Airflow's, used where the definitions have no value.

@@ -183,7 +183,7 @@ def _stamp(path: str) -> _Stamp:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ParserAnswer:
     """Spark's answer about a query; empty when it parses."""
 
     refusal: Refusal | None
@@ -243,9 +243,9 @@ class Cache:
     def _refusal(self, spark: SparkParser, query: str) -> Refusal | None:
         name = f"refusals/{_digest(_versions(), spark.version, query)}.json"
         with contextlib.suppress(OSError, ValueError):
-            return from_plain(Answer, json.loads(self._read(name))).refusal
+            return from_plain(ParserAnswer, json.loads(self._read(name))).refusal
         refusal = spark.refusal(query)
-        self._write(name, json.dumps(to_plain(Answer(refusal))))
+        self._write(name, json.dumps(to_plain(ParserAnswer(refusal))))
         return refusal
 
     def returned(self, spark: SparkParser, query: str, settings: Mapping[str, str]) -> Returned:

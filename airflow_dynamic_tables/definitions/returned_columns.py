@@ -17,7 +17,7 @@ from airflow_dynamic_tables.core.types import Primitive, parse_type, replace_pri
 from airflow_dynamic_tables.definitions.cache import Cache, Returned
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import edited, offset_before, table_edits
-from airflow_dynamic_tables.definitions.queries.text import Analysis, Problem
+from airflow_dynamic_tables.definitions.queries.text import Analysis, QueryProblem
 from airflow_dynamic_tables.exceptions import UnsupportedError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class ReturnedColumns:
 
     def problems(
         self, definitions: Definitions, expansions: Mapping[TableIdentifier, Expansion]
-    ) -> Iterator[tuple[TableIdentifier, Problem]]:
+    ) -> Iterator[tuple[TableIdentifier, QueryProblem]]:
         """Yield Spark's problems with queries, by table; offsets refer to the text that the user wrote."""
         chosen = set(self.chosen(definitions))
         given: dict[TableIdentifier, str | None] = {}
@@ -102,7 +102,7 @@ class ReturnedColumns:
         keys = (key for key in source.partition_keys if not re.search(rf"(?:^|,)\s*{re.escape(key.lower())}\b", named))
         return ", ".join([source.schema, *(f"{quote(key)} string" for key in keys)])
 
-    def _ask(self, table: DynamicTable, expansion: Expansion, given: dict[TableIdentifier, str | None]) -> Problem | None:
+    def _ask(self, table: DynamicTable, expansion: Expansion, given: dict[TableIdentifier, str | None]) -> QueryProblem | None:
         """Analyse the query of a table, and add its columns to ``given`` for the tables that read it."""
         name = table.identifier
         given[name] = None
@@ -115,7 +115,7 @@ class ReturnedColumns:
         settings = {key: value for key, value in table.spark.conf.items() if decides_rows(key)}
         returned = self._cache.returned(self._spark, framed.text, {**DEFAULTS, **settings, **FIXED, TIME_ZONE: table.timezone})
         if returned.refusal is not None:
-            return Problem(framed.offset(returned.refusal), f"Spark refuses this query: {returned.refusal.message}")
+            return QueryProblem(framed.offset(returned.refusal), f"Spark refuses this query: {returned.refusal.message}")
         if not returned.columns:
             self.unchecked[name] = "it calls functions, or returns types, that only a session of Spark knows"
             return None

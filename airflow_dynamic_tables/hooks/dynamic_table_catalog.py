@@ -27,7 +27,7 @@ from airflow_dynamic_tables.services.ctas.running import create_table_as
 from airflow_dynamic_tables.services.ctas.wanted import Created, Purpose, QueryPlace, WantedTable, named_new_table
 from airflow_dynamic_tables.services.maintenance.sweeping import check_available
 from airflow_dynamic_tables.services.refresh.binding import job_environment
-from airflow_dynamic_tables.services.settings import Settings, embedded_settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings, embedded_settings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.services.writes.quarantine import publish, reject
 
@@ -66,7 +66,7 @@ class DynamicTableCatalogHook(BaseHook):
         self.conn_id = conn_id
         self.catalogs_file = Path(catalogs_file) if catalogs_file else None
 
-    def settings(self) -> Settings:
+    def settings(self) -> WorkspaceSettings:
         """Read the connection.
 
         :raises ConfigurationError: if it does not exist or is incomplete.

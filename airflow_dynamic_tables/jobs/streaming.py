@@ -24,7 +24,7 @@ from airflow_dynamic_tables.core.streaming.stream_plans import (
     WORKER_FILE,
     Answer,
     Ask,
-    Progress,
+    StreamProgress,
     StreamSettings,
 )
 from airflow_dynamic_tables.jobs.batch import planned_rows, prepare, store
@@ -87,9 +87,9 @@ def _watch(spark: SparkSession, settings: StreamSettings, query: StreamingQuery,
         feeds.publish()
 
 
-def _last_progress(spark: SparkSession, settings: StreamSettings) -> Progress:
+def _last_progress(spark: SparkSession, settings: StreamSettings) -> StreamProgress:
     try:
-        return Progress.from_json(read_text(spark, settings.progress))
+        return StreamProgress.from_json(read_text(spark, settings.progress))
     except Exception:  # there is none before the first batch, and each file system raises its own error
         return NO_PROGRESS
 

@@ -26,7 +26,7 @@ from airflow_dynamic_tables.runners.registry import runner_for
 from airflow_dynamic_tables.runners.spark_home import find_java, find_spark_submit, spark_variables, variables_set
 from airflow_dynamic_tables.runners.spark_submit import application_file, application_zip, job_failure, submit_failure
 from airflow_dynamic_tables.services.refresh.binding import job_environment
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.services.writes.settling import abort
 
@@ -47,7 +47,7 @@ class RunsSpark(ShowsSpark):
 
     catalog_conn_id: str
     catalogs_file: Path | None
-    _settings: Settings | None = None
+    _settings: WorkspaceSettings | None = None
     _token: str | None = None
     _runner: Runner | None = None
     _killed = False
@@ -67,7 +67,7 @@ class RunsSpark(ShowsSpark):
         thread.start()
         thread.join(_ABORT_SECONDS)
 
-    def _abort(self, settings: Settings, token: str) -> None:
+    def _abort(self, settings: WorkspaceSettings, token: str) -> None:
         with suppress(DynamicTableError), open_workspace(settings) as workspace:
             abort(workspace, token, "the Airflow task was stopped")
 

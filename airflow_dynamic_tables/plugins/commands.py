@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow_dynamic_tables.clients.connections import Connections
     from airflow_dynamic_tables.core.schedule import Freshness
     from airflow_dynamic_tables.schedulers.base import WorkflowScheduler
-    from airflow_dynamic_tables.services.settings import Settings
+    from airflow_dynamic_tables.services.settings import WorkspaceSettings
 
 
 def get_cli_commands() -> list[GroupCommand]:
@@ -81,7 +81,7 @@ def _runner(function: str) -> Callable[[Any], None]:
     return run
 
 
-def _settings_of_the_dags(catalogs_file: Path | None) -> Settings:
+def _settings_of_the_dags(catalogs_file: Path | None) -> WorkspaceSettings:
     """Return the settings of the DAGs, so that commands read the same ledger."""
     from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook, configured_connection
 

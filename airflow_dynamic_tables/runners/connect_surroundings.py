@@ -46,7 +46,7 @@ class WorkerFiles(Surroundings):
         return copy
 
 
-class Progress:
+class TaskProgress:
     """Reports the number of finished tasks whenever it changes, and measures how long the job has waited for a core.
 
     :param tell: receives the line.

@@ -34,7 +34,7 @@ from airflow_dynamic_tables.jobs.query_tests import run_query_tests
 from airflow_dynamic_tables.redaction import HIDDEN
 from airflow_dynamic_tables.runners.base import NO_VARIABLES, Runner, refuse_templates
 from airflow_dynamic_tables.runners.connect_channel import ConnectChannel
-from airflow_dynamic_tables.runners.connect_surroundings import Progress, WorkerFiles, folder_for_modules
+from airflow_dynamic_tables.runners.connect_surroundings import TaskProgress, WorkerFiles, folder_for_modules
 
 _PATIENCE = 60.0
 """Seconds without a response after which a server is considered dead; pauses for garbage collection are shorter."""
@@ -144,7 +144,7 @@ class SparkConnectRunner(Runner):
         with self._lock:
             self._session = spark
         done = threading.Event()
-        progress = Progress(self._on_line)
+        progress = TaskProgress(self._on_line)
         watcher = threading.Thread(target=self._watch, args=(spark, channel, progress, done), daemon=True)
         try:
             if self._end is not None:
@@ -167,7 +167,7 @@ class SparkConnectRunner(Runner):
             # PySpark registers an exit handler that keeps every client alive; a loop would accumulate thousands.
             atexit.unregister(spark.client._on_exit)
 
-    def _watch(self, spark: SparkSession, channel: ConnectChannel, progress: Progress, done: threading.Event) -> None:
+    def _watch(self, spark: SparkSession, channel: ConnectChannel, progress: TaskProgress, done: threading.Event) -> None:
         """Poll the server: a job would wait forever for a dead server, or for one whose cores are all occupied."""
         is_told = False
         while not done.wait(self._patience / 6):

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from airflow_dynamic_tables.clients.connections import Connection, Connections
 from airflow_dynamic_tables.exceptions import WorkflowNotFoundError
-from airflow_dynamic_tables.schedulers.base import DAG_TAG, Handler, Outcome, Workflow, WorkflowScheduler
-from airflow_dynamic_tables.schedulers.http import Address, Answer, BaseTransport, HttpServer, address_of
+from airflow_dynamic_tables.schedulers.base import DAG_TAG, Handler, Workflow, WorkflowOutcome, WorkflowScheduler
+from airflow_dynamic_tables.schedulers.http import Address, BaseTransport, HttpAnswer, HttpServer, address_of
 
 REFRESHES = ("DynamicTableRefreshOperator", "ContinuousRefreshOperator")
 """Operators of tasks that refresh a table."""
@@ -145,7 +145,7 @@ class AirflowApi:
 
     def _ask(
         self, method: str, path: str, query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
-    ) -> Answer:
+    ) -> HttpAnswer:
         if not self._is_in:
             self._server.let_in("Authorization", f"Bearer {self._token()}")
             self._is_in = True
@@ -165,7 +165,7 @@ class AirflowApi:
             raise self._server.misunderstood("which token to use")
         return token
 
-    def _found(self, answer: Answer, dag_id: str, what: str) -> Any:
+    def _found(self, answer: HttpAnswer, dag_id: str, what: str) -> Any:
         if answer.status == 404:
             self._check_address()
             raise WorkflowNotFoundError(
@@ -248,7 +248,7 @@ class AirflowScheduler(WorkflowScheduler):
         connection = connections(CONNECTION)
         return cls(AirflowApi(address_of("Airflow", CONNECTION, connection), connection))
 
-    def create(self, workflow: Workflow) -> Outcome:
+    def create(self, workflow: Workflow) -> WorkflowOutcome:
         """Return whether Airflow already has the DAG. Airflow generates it from the definitions, which contain the schedule."""
         dag_id = workflow.workflow_id
         dag = self._api.dag(dag_id)
@@ -256,27 +256,27 @@ class AirflowScheduler(WorkflowScheduler):
             told = f"Airflow does not have the DAG {dag_id} yet; it makes it when it next reads the definitions."
         else:
             told = f"Airflow has the DAG {dag_id}{', which is paused' if dag.is_paused else ''}."
-        return Outcome({"schedulerType": "airflow", "endpoint": self._api.url, "workflowId": dag_id}, told)
+        return WorkflowOutcome({"schedulerType": "airflow", "endpoint": self._api.url, "workflowId": dag_id}, told)
 
-    def suspend(self, handler: Handler) -> Outcome:
+    def suspend(self, handler: Handler) -> WorkflowOutcome:
         """Pause the DAG, if it refreshes only this table."""
         return self._set_paused(handler, is_paused=True)
 
-    def resume(self, handler: Handler) -> Outcome:
+    def resume(self, handler: Handler) -> WorkflowOutcome:
         """Unpause the DAG, if it refreshes only this table."""
         return self._set_paused(handler, is_paused=False)
 
-    def delete(self, handler: Handler) -> Outcome:
+    def delete(self, handler: Handler) -> WorkflowOutcome:
         """Delete Airflow's metadata of the DAG and its runs, unless it also refreshes other tables."""
         dag_id = handler["workflowId"]
         dag = self._api.dag(dag_id)
         if dag is None:
-            return Outcome(handler, f"Airflow has no DAG {dag_id}.")
+            return WorkflowOutcome(handler, f"Airflow has no DAG {dag_id}.")
         # A DAG whose definition was removed still lists its last tasks; their tables do not matter.
         if not dag.is_stale and (others := self._api.refreshes(dag_id) - 1) > 0:
-            return Outcome(handler, f"The DAG {dag_id} stays: it refreshes {_tables(others)} more.")
+            return WorkflowOutcome(handler, f"The DAG {dag_id} stays: it refreshes {_tables(others)} more.")
         self._api.delete(dag_id)
-        return Outcome(handler, f"Airflow has forgotten the DAG {dag_id} and its runs.")
+        return WorkflowOutcome(handler, f"Airflow has forgotten the DAG {dag_id} and its runs.")
 
     def paused(self, workflow_ids: Collection[str]) -> dict[str, bool]:
         """See :meth:`WorkflowScheduler.paused`."""
@@ -287,13 +287,13 @@ class AirflowScheduler(WorkflowScheduler):
         """Close the connections."""
         self._api.close()
 
-    def _set_paused(self, handler: Handler, *, is_paused: bool) -> Outcome:
+    def _set_paused(self, handler: Handler, *, is_paused: bool) -> WorkflowOutcome:
         dag_id = handler["workflowId"]
         verb = "paused" if is_paused else "unpaused"
         if (others := self._api.refreshes(dag_id) - 1) > 0:
-            return Outcome(handler, f"The DAG {dag_id} is not {verb}: it refreshes {_tables(others)} more.")
+            return WorkflowOutcome(handler, f"The DAG {dag_id} is not {verb}: it refreshes {_tables(others)} more.")
         self._api.set_paused(dag_id, is_paused)
-        return Outcome(handler, f"The DAG {dag_id} is {verb}.")
+        return WorkflowOutcome(handler, f"The DAG {dag_id} is {verb}.")
 
 
 def _tables(count: int) -> str:

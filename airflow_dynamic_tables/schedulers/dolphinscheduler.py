@@ -12,7 +12,7 @@ from airflow_dynamic_tables.core.cron import quartz_expression
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import shown
 from airflow_dynamic_tables.exceptions import ConfigurationError, SchedulerError, UnsupportedScheduleError, WorkflowNotFoundError
-from airflow_dynamic_tables.schedulers.base import Handler, Outcome, Workflow, WorkflowScheduler
+from airflow_dynamic_tables.schedulers.base import Handler, Workflow, WorkflowOutcome, WorkflowScheduler
 from airflow_dynamic_tables.schedulers.http import Address, HttpServer, address_of
 
 _PAGE = 100
@@ -46,7 +46,7 @@ NAMES: Mapping[str, Names] = {
 
 
 @dataclass(frozen=True, slots=True)
-class TimeTable:
+class QuartzSchedule:
     """The times of a workflow: a Quartz cron expression and a time zone."""
 
     crontab: str
@@ -63,7 +63,7 @@ class Schedule:
     """The schedule of a workflow."""
 
     id: int
-    time_table: TimeTable
+    time_table: QuartzSchedule
     is_online: bool
 
 
@@ -167,11 +167,11 @@ class DolphinApi:
         found = self._pages(self._schedules(project), {self._names.code: str(workflow)}, f"list the schedules of {workflow}")
         for item in found:
             if item.get(self._names.code) == workflow and isinstance(item.get("id"), int):
-                time_table = TimeTable(str(item.get("crontab")), str(item.get("timezoneId")))
+                time_table = QuartzSchedule(str(item.get("crontab")), str(item.get("timezoneId")))
                 return Schedule(item["id"], time_table, item.get("releaseState") == "ONLINE")
         return None
 
-    def create_schedule(self, project: int, workflow: int, time_table: TimeTable) -> int:
+    def create_schedule(self, project: int, workflow: int, time_table: QuartzSchedule) -> int:
         """Create an offline schedule of an online workflow, and return its id."""
         form = {self._names.code: str(workflow), "schedule": time_table.as_text()}
         schedule = self._ask("POST", self._schedules(project), f"schedule the workflow {workflow}", form=form)
@@ -179,7 +179,7 @@ class DolphinApi:
             raise self._server.misunderstood("which id the schedule has")
         return int(schedule["id"])
 
-    def update_schedule(self, project: int, schedule: int, time_table: TimeTable) -> None:
+    def update_schedule(self, project: int, schedule: int, time_table: QuartzSchedule) -> None:
         """Update a schedule, which must be offline."""
         form = {"schedule": time_table.as_text()}
         self._ask("PUT", f"{self._schedules(project)}/{schedule}", f"change the schedule {schedule}", form=form)
@@ -292,10 +292,10 @@ class DolphinScheduler(WorkflowScheduler):
         project = connection.extra.get("project") or _PROJECT
         return cls(api, project, _refresh_url(connection), connection.extra.get("gateway_token"))
 
-    def create(self, workflow: Workflow) -> Outcome:
+    def create(self, workflow: Workflow) -> WorkflowOutcome:
         """Create a workflow and its schedule and set them online; existing ones are updated to the definition."""
         try:
-            time_table = TimeTable(quartz_expression(workflow.cron), workflow.timezone)
+            time_table = QuartzSchedule(quartz_expression(workflow.cron), workflow.timezone)
         except ValueError as error:
             raise UnsupportedScheduleError(f"DolphinScheduler cannot have {workflow.table} refreshed: {error}.") from error
         project = self._made_project()
@@ -308,15 +308,15 @@ class DolphinScheduler(WorkflowScheduler):
             self._api.release(project, code, online=True)
         self._schedule(project, code, time_table)
         told = f"DolphinScheduler runs the workflow {workflow.workflow_id} of project {self._project} at {time_table.crontab}."
-        return Outcome(self._handler(workflow.workflow_id, project, code), told)
+        return WorkflowOutcome(self._handler(workflow.workflow_id, project, code), told)
 
-    def suspend(self, handler: Handler) -> Outcome:
+    def suspend(self, handler: Handler) -> WorkflowOutcome:
         """Set the workflow and its schedule offline."""
         project, code = _codes(handler)
         self._api.release(project, code, online=False)
-        return Outcome(handler, f"The workflow {handler['workflowId']} of DolphinScheduler is offline.")
+        return WorkflowOutcome(handler, f"The workflow {handler['workflowId']} of DolphinScheduler is offline.")
 
-    def resume(self, handler: Handler) -> Outcome:
+    def resume(self, handler: Handler) -> WorkflowOutcome:
         """Set the workflow and its schedule online."""
         project, code = _codes(handler)
         self._api.release(project, code, online=True)
@@ -324,9 +324,9 @@ class DolphinScheduler(WorkflowScheduler):
         if schedule is None:
             raise WorkflowNotFoundError(f"The workflow {handler['workflowId']} of DolphinScheduler has no schedule any more.")
         self._api.release_schedule(project, schedule.id, online=True)
-        return Outcome(handler, f"The workflow {handler['workflowId']} of DolphinScheduler is online.")
+        return WorkflowOutcome(handler, f"The workflow {handler['workflowId']} of DolphinScheduler is online.")
 
-    def delete(self, handler: Handler) -> Outcome:
+    def delete(self, handler: Handler) -> WorkflowOutcome:
         """Delete the workflow, its schedule and its runs; the project is kept."""
         project, code = _codes(handler)
         try:
@@ -334,8 +334,8 @@ class DolphinScheduler(WorkflowScheduler):
             self._api.release(project, code, online=False)
             self._api.delete_workflow(project, code)
         except WorkflowNotFoundError:
-            return Outcome(handler, f"DolphinScheduler has no workflow {handler['workflowId']}.")
-        return Outcome(handler, f"DolphinScheduler has deleted the workflow {handler['workflowId']}.")
+            return WorkflowOutcome(handler, f"DolphinScheduler has no workflow {handler['workflowId']}.")
+        return WorkflowOutcome(handler, f"DolphinScheduler has deleted the workflow {handler['workflowId']}.")
 
     def close(self) -> None:
         """Close the connections."""
@@ -382,7 +382,7 @@ class DolphinScheduler(WorkflowScheduler):
         task_code = self._api.new_task_code(project) if task is None else task.code
         self._api.update_workflow(project, code, self._form(workflow, task_code))
 
-    def _schedule(self, project: int, code: int, time_table: TimeTable) -> None:
+    def _schedule(self, project: int, code: int, time_table: QuartzSchedule) -> None:
         schedule = self._api.schedule(project, code)
         if schedule is None:
             self._api.release_schedule(project, self._api.create_schedule(project, code, time_table), online=True)

@@ -43,7 +43,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """Answer of a server: its status, and its JSON body; ``None`` when the body is not JSON."""
 
     status: int
@@ -140,7 +140,7 @@ class HttpServer:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         form: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Send one request and return its answer, whatever its status.
 
         :param path: below the address, quoted.
@@ -156,7 +156,7 @@ class HttpServer:
                 content_read += chunk
                 if time.monotonic() > deadline or len(content_read) > _LARGEST_ANSWER:
                     raise self._unavailable("sends an answer without end")
-        answer = Answer(response.status_code, _parsed(bytes(content_read)))
+        answer = HttpAnswer(response.status_code, _parsed(bytes(content_read)))
         if answer.status >= 500:
             raise self._unavailable(f"answers with status {answer.status}{self._quoted(answer)}")
         return answer
@@ -165,7 +165,7 @@ class HttpServer:
         """Close the connections."""
         self._client.close()
 
-    def expect(self, answer: Answer, what: str) -> Any:
+    def expect(self, answer: HttpAnswer, what: str) -> Any:
         """Return the body of an answer, which must be successful.
 
         :param what: the request, as a verb with its object: ``pause the DAG x``.
@@ -193,7 +193,7 @@ class HttpServer:
             f"{self.address.called}."
         )
 
-    def _quoted(self, answer: Answer) -> str:
+    def _quoted(self, answer: HttpAnswer) -> str:
         """Return the server's message as the end of a clause, with secrets masked."""
         said = answer.said
         for secret in self._secrets:

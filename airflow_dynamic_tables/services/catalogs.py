@@ -19,7 +19,7 @@ from airflow_dynamic_tables.core.drafts import is_draft
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, join_name, split_name
 from airflow_dynamic_tables.core.partitions import PartitionSpec
 from airflow_dynamic_tables.definitions.queries.editing import expand, unclear_names
-from airflow_dynamic_tables.definitions.queries.text import Problem, Target, analyse
+from airflow_dynamic_tables.definitions.queries.text import QueryProblem, Target, analyse
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
     DatabaseNotFoundError,
@@ -281,7 +281,7 @@ def create_view(
     return created
 
 
-def _mistakes(query: str, problems: tuple[Problem, ...]) -> DefinitionError:
+def _mistakes(query: str, problems: tuple[QueryProblem, ...]) -> DefinitionError:
     places = [":".join(map(str, line_and_column(query, problem.offset))) for problem in problems]
     return DefinitionError(tuple(f"{place}: {problem.message}" for place, problem in zip(places, problems, strict=True)))
 

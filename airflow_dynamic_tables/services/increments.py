@@ -15,7 +15,7 @@ from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule import on_the_wall
 from airflow_dynamic_tables.core.schema import partition_of
 from airflow_dynamic_tables.core.streaming.partition_commits import is_closed, read_after, to_publish
-from airflow_dynamic_tables.core.streaming.source_watermarks import Batch, SeenPartition
+from airflow_dynamic_tables.core.streaming.source_watermarks import PartitionBatch, SeenPartition
 from airflow_dynamic_tables.exceptions import UpstreamError
 
 _NAMED = 3
@@ -32,7 +32,7 @@ class SourceGrowth:
 
     source: Source
     binding: SourceBinding
-    batch: Batch
+    batch: PartitionBatch
     read: Mapping[str, str]
     reached: datetime | None
 

@@ -12,7 +12,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
 from airflow_dynamic_tables.core.partition_dates import scheduled_partitions
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.query_test_comparison import Columns, Difference, difference
+from airflow_dynamic_tables.core.query_test_comparison import Columns, RowDifferences, difference
 from airflow_dynamic_tables.core.query_test_plans import (
     GivenTable,
     QueryTestOutcome,
@@ -57,7 +57,7 @@ class QueryTestResult:
     seconds: float
     place: str
     message: str | None = None
-    difference: Difference | None = None
+    difference: RowDifferences | None = None
 
     @property
     def full_name(self) -> str:
@@ -98,14 +98,14 @@ def _result(
     seconds: float,
     place: str | None = None,
     message: str | None = None,
-    found: Difference | None = None,
+    found: RowDifferences | None = None,
 ) -> QueryTestResult:
     mistake = test.at("name", "")
     here = f"{mistake.path}:{mistake.line}:{mistake.column}"
     return QueryTestResult(test.table.identifier, test.name, verdict, seconds, place or here, message, found)
 
 
-def _difference(test: QueryTest, returned: ReturnedRows, expected: ReturnedRows | None) -> Difference:
+def _difference(test: QueryTest, returned: ReturnedRows, expected: ReturnedRows | None) -> RowDifferences:
     names = [column.name for column in returned.columns]
     _check_names(test, names, expected)
     compared = [column for column in returned.columns if not test.expected.only or column.name in test.expected.only]

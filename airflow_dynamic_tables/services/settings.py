@@ -17,7 +17,7 @@ _VARIABLES = re.compile(r"[A-Za-z_*?][A-Za-z0-9_*?]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WorkspaceSettings:
     """The database of ledger and embedded catalogs, their warehouse, and the catalogs file, if any.
 
     ``connections`` looks up the Airflow connections that the catalogs file names. With ``private_files``, state and plans in
@@ -40,7 +40,7 @@ class Settings:
         return self.home if is_embedded and self.private_files else None
 
 
-def embedded_settings(environ: Mapping[str, str], catalogs_file: Path | None = None) -> Settings:
+def embedded_settings(environ: Mapping[str, str], catalogs_file: Path | None = None) -> WorkspaceSettings:
     """Return settings that need no set-up: SQLite and a warehouse folder under the Airflow home.
 
     ``DYNAMIC_TABLES_DATABASE_URL``, ``DYNAMIC_TABLES_WAREHOUSE`` and ``DYNAMIC_TABLES_CATALOGS`` override them, and
@@ -52,7 +52,7 @@ def embedded_settings(environ: Mapping[str, str], catalogs_file: Path | None = N
     if access not in ("owner", "umask"):
         raise ConfigurationError(f"DYNAMIC_TABLES_FILE_ACCESS is {access!r}; write owner or umask.")
     home = Path(environ.get("AIRFLOW_HOME") or "~/airflow").expanduser().absolute() / "dynamic_tables"
-    return Settings(
+    return WorkspaceSettings(
         database_url=environ.get("DYNAMIC_TABLES_DATABASE_URL") or f"sqlite:///{home / 'state.db'}",
         warehouse=environ.get("DYNAMIC_TABLES_WAREHOUSE") or f"file://{home}/warehouse",
         catalogs_file=chosen_catalogs_file(environ, catalogs_file),

@@ -33,7 +33,7 @@ from airflow_dynamic_tables.formats.registry import default_format, open_table
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from airflow_dynamic_tables.schedulers.base import WorkflowScheduler
 from airflow_dynamic_tables.schedulers.registry import open_scheduler
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 
 if TYPE_CHECKING:
     from airflow_dynamic_tables.services.outcomes import Listener
@@ -51,7 +51,7 @@ class Workspace:
     ``listeners`` receive the outcome of every write.
     """
 
-    settings: Settings
+    settings: WorkspaceSettings
     ledger: SqlLedger
     catalogs: CatalogManager
     clock: Callable[[], datetime] = utc_now
@@ -155,7 +155,7 @@ class Workspace:
         self.close()
 
 
-def has_state(settings: Settings) -> bool:
+def has_state(settings: WorkspaceSettings) -> bool:
     """Return whether the ledger's database file exists. A database server counts as existing without connecting to it.
 
     :raises ConfigurationError: if its URL is malformed.
@@ -163,7 +163,7 @@ def has_state(settings: Settings) -> bool:
     return Database(settings.database_url).is_begun
 
 
-def open_workspace(settings: Settings, clock: Callable[[], datetime] = utc_now) -> Workspace:
+def open_workspace(settings: WorkspaceSettings, clock: Callable[[], datetime] = utc_now) -> Workspace:
     """Create a workspace. It does not connect yet: ledger and catalogs connect on first use.
 
     Without a catalogs file every catalog name is an embedded ``sql`` catalog in the ledger's database.

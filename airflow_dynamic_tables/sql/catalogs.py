@@ -16,7 +16,7 @@ from airflow_dynamic_tables.definitions.statements.values import (
     DropDatabase,
     DropFunction,
     DropView,
-    Group,
+    PairList,
     Piece,
     Use,
 )
@@ -106,5 +106,5 @@ def _text(piece: Piece | None) -> str | None:
     return piece.value if piece else None
 
 
-def _pairs(options: Group | None) -> dict[str, str]:
+def _pairs(options: PairList | None) -> dict[str, str]:
     return options.as_dict() if options else {}

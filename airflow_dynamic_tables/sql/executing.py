@@ -29,7 +29,7 @@ BY_KIND: dict[type[Statement], Callable[[SqlSession, Script, Any], StatementResu
     values.DropDynamicTable: declarations.drop_table,
     values.Suspend: lifecycle.suspend_table,
     values.Resume: lifecycle.resume_table,
-    values.Refresh: lifecycle.refresh_table,
+    values.RefreshTable: lifecycle.refresh_table,
     values.Show: looking.show,
     values.ShowCreate: looking.show_create,
     values.Describe: looking.describe,

@@ -9,7 +9,7 @@ from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.core.partitions import PartitionSet, describe
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.statements.parsing import CreateTableAs, Script
-from airflow_dynamic_tables.definitions.statements.values import Refresh, Resume, Suspend
+from airflow_dynamic_tables.definitions.statements.values import RefreshTable, Resume, Suspend
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
 from airflow_dynamic_tables.services.ctas.planning import decide
 from airflow_dynamic_tables.services.ctas.wanted import KeysPlace, QueryPlace, WantedTable, purpose_of
@@ -65,14 +65,14 @@ def resume_table(session: SqlSession, script: Script, statement: Resume) -> Stat
     return StatementResult.of(resume(session.workspace, session.table(statement.name)))
 
 
-def refresh_table(session: SqlSession, _: Script, statement: Refresh) -> StatementResult:
+def refresh_table(session: SqlSession, _: Script, statement: RefreshTable) -> StatementResult:
     """``ALTER DYNAMIC TABLE … REFRESH [PARTITION (…)]``: runs one refresh to its end."""
     request = refresh_request(session, statement)
     outcome = session.refresh(request)
     return StatementResult.of(result_of(session.workspace, request.token, outcome), "table", "state", "version", "reason")
 
 
-def refresh_request(session: SqlSession, statement: Refresh) -> RefreshRequest:
+def refresh_request(session: SqlSession, statement: RefreshTable) -> RefreshRequest:
     """Return the request of a statement, for the latest tick of the table."""
     table = declared_table(session, session.table(statement.name))
     token = str(uuid4())
@@ -90,7 +90,7 @@ def refresh_request(session: SqlSession, statement: Refresh) -> RefreshRequest:
     )
 
 
-def _partitions(statement: Refresh, table: DynamicTable) -> PartitionSet | None:
+def _partitions(statement: RefreshTable, table: DynamicTable) -> PartitionSet | None:
     if statement.partition is None:
         return None
     first = statement.partition.as_dict()

@@ -23,7 +23,7 @@ from airflow_dynamic_tables.definitions.statements.values import (
     Explain,
     Kind,
     Query,
-    Refresh,
+    RefreshTable,
     Show,
     ShowCreate,
 )
@@ -169,7 +169,7 @@ def explain(session: SqlSession, script: Script, statement: Explain) -> Statemen
     explained = statement.explained
     if isinstance(explained, Query):
         return explain_select(session, script, explained.text)
-    if isinstance(explained, Refresh):
+    if isinstance(explained, RefreshTable):
         request = refresh_request(session, explained)
         partitions = requested_partitions(request)
         planned = preview(request.table, request.schedule_time, request.sources)

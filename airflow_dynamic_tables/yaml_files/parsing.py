@@ -71,30 +71,32 @@ def document_of(path: Path, text: str, root: yaml.Node) -> tuple[Document, list[
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class YamlProblem:
     """The reason why a text is not YAML, and its character offset."""
 
     offset: int
     message: str
 
 
-def compose_value(text: str) -> yaml.Node | Problem:
+def compose_value(text: str) -> yaml.Node | YamlProblem:
     """Parse a YAML value embedded in another text; positions are relative to the start of the value."""
     if odd := _OTHER_LINE_BREAKS.search(text):
-        return Problem(odd.start(), f"has U+{ord(odd[0]):04X}, which ends a line in YAML; write it as an escape in double quotes")
+        return YamlProblem(
+            odd.start(), f"has U+{ord(odd[0]):04X}, which ends a line in YAML; write it as an escape in double quotes"
+        )
     try:
         beyond = _beyond_limits(Path(), text)
         if beyond is not None:
-            return Problem(0, beyond.message)
+            return YamlProblem(0, beyond.message)
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        return Problem(mark.index if mark else 0, f"is no YAML: {error.problem or error.context or 'bad syntax'}")
+        return YamlProblem(mark.index if mark else 0, f"is no YAML: {error.problem or error.context or 'bad syntax'}")
     except yaml.reader.ReaderError as error:
-        return Problem(error.position, "is no YAML: it contains a control character")
+        return YamlProblem(error.position, "is no YAML: it contains a control character")
     except yaml.YAMLError as error:
-        return Problem(0, f"is no YAML: {error}")
-    return node or Problem(0, "has no value; give one or remove the key")
+        return YamlProblem(0, f"is no YAML: {error}")
+    return node or YamlProblem(0, "has no value; give one or remove the key")
 
 
 def plain_tag(text: str) -> str:

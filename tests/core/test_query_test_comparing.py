@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_dynamic_tables.core.query_test_comparison import Changed, Columns, Difference, difference
+from airflow_dynamic_tables.core.query_test_comparison import Changed, Columns, RowDifferences, difference
 from airflow_dynamic_tables.core.query_test_values import Row
 from airflow_dynamic_tables.core.types import parse_type
 
@@ -36,7 +36,7 @@ def test_zeros_are_the_same() -> None:
 
 def test_rows_that_are_mostly_alike_are_one_that_changed() -> None:
     found = difference(columns(), [("a", "1", "0.5")], [("x", "9", "9.0"), ("a", "2", "0.5")])
-    assert found == Difference(
+    assert found == RowDifferences(
         extra=({"name": "x", "count": "9", "share": "9.0"},),
         changed=(Changed({"name": "a", "share": "0.5"}, {"count": "1"}, {"count": "2"}),),
     )

@@ -47,7 +47,7 @@ from airflow_dynamic_tables.exceptions import JobFailedError
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.faults.conftest import jdbc_site
@@ -167,16 +167,16 @@ def _write_into(sink: Sink, tables: dict[int, pa.Table]) -> None:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def settings(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) -> Settings:
+def settings(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) -> WorkspaceSettings:
     if request.param == "sqlite":
         url = f"sqlite:///{shutil.copy(empty_state, tmp_path)}"
     else:
         url = request.getfixturevalue("postgres_state")()
-    return Settings(url, f"file://{tmp_path}/warehouse")
+    return WorkspaceSettings(url, f"file://{tmp_path}/warehouse")
 
 
 @pytest.fixture
-def workspace(settings: Settings) -> Iterator[Workspace]:
+def workspace(settings: WorkspaceSettings) -> Iterator[Workspace]:
     with open_workspace(settings) as opened:
         yield opened
 

@@ -19,7 +19,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
 from airflow_dynamic_tables.services.catalogs import ObjectSummary
-from airflow_dynamic_tables.services.ctas.wanted import Outcome, Purpose
+from airflow_dynamic_tables.services.ctas.wanted import CtasOutcome, Purpose
 
 
 @pytest.fixture(autouse=True)
@@ -131,9 +131,9 @@ def test_catalogs_are_looked_at_and_changed(monkeypatch: pytest.MonkeyPatch, tmp
 def test_a_table_is_made_of_a_query_by_a_real_spark() -> None:
     hook = DynamicTableCatalogHook()
     made = hook.create_table_as("shop.figures", "SELECT id AS x FROM range(3)", "local[1]", comment="three")
-    assert (str(made.table), made.outcome, made.version, made.rows) == ("default.shop.figures", Outcome.CREATED, 1, 3)
+    assert (str(made.table), made.outcome, made.version, made.rows) == ("default.shop.figures", CtasOutcome.CREATED, 1, 3)
     there = hook.create_table_as("shop.figures", "SELECT 1 AS x", purpose=Purpose.CREATE_IF_NOT_EXISTS)
-    assert there.outcome is Outcome.EXISTS
+    assert there.outcome is CtasOutcome.EXISTS
     with pytest.raises(TableAlreadyExistsError, match=r"default.shop.figures exists already, a table; replace it, or choose"):
         hook.create_table_as("shop.figures", "SELECT 1 AS x")
     described = hook.describe("shop.figures")

@@ -21,7 +21,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage
 from airflow_dynamic_tables.plugins.commands import get_cli_commands
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import open_workspace
 
 DAY = datetime(2024, 1, 1, tzinfo=UTC)
@@ -132,7 +132,7 @@ def ledger_of_the_dags(folder: Path) -> str:
     """A ledger with one refresh in it, as DAGs with a connection of their own write it."""
     url = f"sqlite:///{folder}/shared/state.db"
     refresh = Refresh("t1", NUMBERS, RefreshAction.FULL, "asked for", RefreshState.RUNNING, schedule_time=DAY, started_at=DAY)
-    with open_workspace(Settings(url, f"file://{folder}/shared/warehouse")) as workspace:
+    with open_workspace(WorkspaceSettings(url, f"file://{folder}/shared/warehouse")) as workspace:
         workspace.ledger.open_stage(Stage("t1", NUMBERS, "file:///nowhere", "somebody", "", DAY, DAY))
         workspace.ledger.record(refresh)
     return url

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.services.settings import Settings, embedded_settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings, embedded_settings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.benches.versions import VersionBench
 from tests.support.clock import Clock
@@ -46,5 +46,5 @@ def hive_workspace(tmp_path: Path, empty_state: Path, hive_metastore: HiveMetast
     where = f"{{uri: '{hive_metastore.uri}', warehouse: 'file://{tmp_path}/hive'}}"
     file.write_text(f"catalogs:\n- {{name: lake, type: sql}}\n- {{name: hms, type: hive, connection-params: {where}}}\n")
     state = shutil.copy(empty_state, tmp_path / "state.db")
-    with open_workspace(Settings(f"sqlite:///{state}", f"file://{tmp_path}/warehouse", file)) as opened:
+    with open_workspace(WorkspaceSettings(f"sqlite:///{state}", f"file://{tmp_path}/warehouse", file)) as opened:
         yield opened

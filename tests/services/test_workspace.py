@@ -12,7 +12,7 @@ from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from airflow_dynamic_tables.services.maintenance.sweeping import check_available, upgrade
-from airflow_dynamic_tables.services.settings import Settings, embedded_settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings, embedded_settings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -45,7 +45,7 @@ def test_an_upgrade_makes_the_database_and_may_be_repeated(tmp_path: Path) -> No
 
 def test_what_does_not_answer_is_not_available(tmp_path: Path) -> None:
     with (
-        open_workspace(Settings("postgresql://nobody@localhost:1/none", str(tmp_path))) as workspace,
+        open_workspace(WorkspaceSettings("postgresql://nobody@localhost:1/none", str(tmp_path))) as workspace,
         pytest.raises(CatalogUnavailableError, match="Cannot reach"),
     ):
         check_available(workspace)
@@ -53,4 +53,4 @@ def test_what_does_not_answer_is_not_available(tmp_path: Path) -> None:
 
 def test_a_malformed_database_url_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="malformed"):
-        open_workspace(Settings("nonsense", str(tmp_path)))
+        open_workspace(WorkspaceSettings("nonsense", str(tmp_path)))

@@ -17,7 +17,7 @@ from airflow_dynamic_tables.services.ctas.wanted import Created, WantedTable
 from airflow_dynamic_tables.services.project import Project, open_project
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.sql.executing import execute, read_script
 from airflow_dynamic_tables.sql.session import SqlSession, StatementResult
@@ -52,7 +52,7 @@ def project(folder: Path) -> Project:
 @pytest.fixture
 def workspace(tmp_path: Path, empty_state: Path) -> Iterator[Workspace]:
     state = shutil.copy(empty_state, tmp_path / "state.db")
-    settings = Settings(f"sqlite:///{state}", f"file://{tmp_path}/warehouse", tmp_path / "catalogs.yaml")
+    settings = WorkspaceSettings(f"sqlite:///{state}", f"file://{tmp_path}/warehouse", tmp_path / "catalogs.yaml")
     with open_workspace(settings, Clock()) as opened:
         yield opened
 

@@ -21,7 +21,7 @@ from psycopg import sql
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.ledger.base import Refresh
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.ports import free_port
@@ -155,7 +155,7 @@ class Airflow:
     @contextmanager
     def workspace(self) -> Iterator[Workspace]:
         """Ledger and catalogs, as the tasks see them."""
-        with open_workspace(Settings(self.state_url, self.warehouse.as_uri())) as workspace:
+        with open_workspace(WorkspaceSettings(self.state_url, self.warehouse.as_uri())) as workspace:
             yield workspace
 
     def rows(self, table: str, limit: int = 1000) -> list[dict[str, Any]]:

@@ -15,12 +15,12 @@ from starlette.requests import Request
 
 from airflow_dynamic_tables.api.access import Access, Caller, GuardedTable, Right
 from airflow_dynamic_tables.api.app import make_app
-from airflow_dynamic_tables.api.desk import Gateway
+from airflow_dynamic_tables.api.desk import AppComponents
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import UnauthenticatedError
 from airflow_dynamic_tables.ledger.jobs import Job
 from airflow_dynamic_tables.services.project import open_project
-from airflow_dynamic_tables.services.settings import Settings, embedded_settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings, embedded_settings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 
@@ -71,7 +71,7 @@ class Served:
     """A gateway, and what it works with."""
 
     client: httpx.Client
-    settings: Settings
+    settings: WorkspaceSettings
     definitions: Path
     rights: Rights
     refresher: Waiting
@@ -96,7 +96,7 @@ def served(home: Path, definitions: Path, state: Path | None = None, access: Acc
         environ["DYNAMIC_TABLES_DATABASE_URL"] = f"sqlite:///{state}"
     settings = embedded_settings(environ)
     rights, refresher = Rights(), Waiting()
-    gateway = Gateway.of(
+    gateway = AppComponents.of(
         lambda: open_workspace(settings),
         lambda: open_project(environ=environ) if definitions.exists() else None,
         access or rights,
@@ -108,7 +108,7 @@ def served(home: Path, definitions: Path, state: Path | None = None, access: Acc
 
 
 @contextmanager
-def listening(gateway: Gateway) -> Iterator[str]:
+def listening(gateway: AppComponents) -> Iterator[str]:
     """The address of a server with that gateway, in a thread."""
     server = uvicorn.Server(uvicorn.Config(make_app(gateway), port=0, log_level="warning", ws="none"))
     thread = threading.Thread(target=server.run, name="gateway")

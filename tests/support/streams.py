@@ -19,7 +19,7 @@ from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
 from airflow_dynamic_tables.services.continuous.streams.strategy import Streaming
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, utc_now
 
 TABLE = TableIdentifier("lake", "sales", "seen")
@@ -63,7 +63,7 @@ class StreamSite:
 
     def open(self, clock: Callable[[], datetime] = utc_now) -> Workspace:
         """The workspace, as this process sees it."""
-        return open_workspace(Settings(self.database_url, f"file://{self.home}/warehouse", self.catalogs), clock)
+        return open_workspace(WorkspaceSettings(self.database_url, f"file://{self.home}/warehouse", self.catalogs), clock)
 
     def work(self, workspace: Workspace, submit: Callable[[RefreshPlan], object], stop: Callable[[], None]) -> Work:
         """What a strategy works with."""

@@ -17,7 +17,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import list_tables, sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
@@ -75,7 +75,7 @@ class Formats(NamedTuple):
 
     stack: Stack
     orders: Path
-    settings: Settings
+    settings: WorkspaceSettings
     tables: tuple[TableIdentifier, ...]
 
     def order(self, day: str, amount: float) -> None:
@@ -134,7 +134,7 @@ def formats(stack: Stack, postgres: PostgresServer, iceberg_rest: IcebergRest) -
     text = DEFINITIONS.replace("FOLDER", str(folder)).replace("SHOP", database)
     (folder / "definitions" / "formats.yaml").write_text(text)
     airflow.append(LOADING.replace("FOLDER", str(folder)))
-    settings = Settings(airflow.state_url, airflow.warehouse.as_uri(), catalogs, environment_connections(environ))
+    settings = WorkspaceSettings(airflow.state_url, airflow.warehouse.as_uri(), catalogs, environment_connections(environ))
     names = ("lake.formats.bronze", f"pg.{database}.silver", "house.formats.gold")
     yield Formats(stack, folder / "orders", settings, tuple(map(TableIdentifier.parse, names)))
     for name in names:

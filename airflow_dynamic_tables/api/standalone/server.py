@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from airflow_dynamic_tables.api.access import Access, Caller, GuardedTable, Right
 from airflow_dynamic_tables.api.app import make_app
-from airflow_dynamic_tables.api.desk import Gateway
+from airflow_dynamic_tables.api.desk import AppComponents
 from airflow_dynamic_tables.api.problems import problem
 from airflow_dynamic_tables.api.standalone.processes import Processes
 from airflow_dynamic_tables.api.standalone.protocol import BoundedProtocol
@@ -149,7 +149,7 @@ class ListenAddress:
             return self.host == "localhost"
 
 
-def serve(gateway: Gateway, refreshes: Processes, place: ListenAddress, on_ready: Callable[[str], None]) -> None:
+def serve(gateway: AppComponents, refreshes: Processes, place: ListenAddress, on_ready: Callable[[str], None]) -> None:
     """Serve until SIGTERM or Ctrl-C, and return when no refresh is running any more.
 
     :param on_ready: called with the address once connections are accepted.
@@ -177,7 +177,7 @@ def serve(gateway: Gateway, refreshes: Processes, place: ListenAddress, on_ready
         refreshes.close()
 
 
-def _settle_memory(gateway: Gateway) -> None:
+def _settle_memory(gateway: AppComponents) -> None:
     """Load the definitions now, and exclude them from garbage collection.
 
     Traversing a thousand definitions takes an eighth of a second, in the middle of a request.

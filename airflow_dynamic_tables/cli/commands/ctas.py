@@ -23,7 +23,7 @@ from airflow_dynamic_tables.services.ctas.planning import Decision, decide, plan
 from airflow_dynamic_tables.services.ctas.running import make
 from airflow_dynamic_tables.services.ctas.wanted import (
     Created,
-    Outcome,
+    CtasOutcome,
     QueryPlace,
     WantedTable,
     keys_in,
@@ -139,7 +139,7 @@ def _read(path: Path) -> str:
 def _print(made: Created, form: str) -> None:
     if form != "table":
         output.record(made, form)
-    elif made.outcome is Outcome.EXISTS:
+    elif made.outcome is CtasOutcome.EXISTS:
         print(f"{made.table} is there already; it stays as it is.")
     else:
         output.lines({name: items(made)[name] for name in _COLUMNS})

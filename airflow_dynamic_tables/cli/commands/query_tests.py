@@ -18,7 +18,7 @@ from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.cli.project import named_tables, project_of
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import quiet_workspace_of
-from airflow_dynamic_tables.core.query_test_comparison import Difference, PlainRow
+from airflow_dynamic_tables.core.query_test_comparison import PlainRow, RowDifferences
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.definitions.query_test_rows import QueryTest
@@ -33,7 +33,7 @@ def told(result: QueryTestResult) -> list[str]:
     """Return the lines that describe a test that did not pass: its place and the differences."""
     if result.verdict is Verdict.PASSED:
         return []
-    found = result.difference or Difference()
+    found = result.difference or RowDifferences()
     lines = [f"{result.place}: {result.message}" if result.message else result.place]
     lines += _shown("missing", found.missing) + _shown("extra", found.extra)
     for changed in found.changed[:_SHOWN_ROWS]:

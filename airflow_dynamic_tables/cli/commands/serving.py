@@ -8,7 +8,7 @@ from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
-from airflow_dynamic_tables.api.desk import Gateway
+from airflow_dynamic_tables.api.desk import AppComponents
 from airflow_dynamic_tables.api.standalone.processes import Processes
 from airflow_dynamic_tables.api.standalone.server import VARIABLE, ListenAddress, TokenAccess, read_token, serve
 from airflow_dynamic_tables.cli import argument_types
@@ -81,7 +81,9 @@ def serve_gateway(arguments: Namespace) -> int:
         arguments.jobs,
         float(arguments.patience),
     )
-    gateway = Gateway.of(partial(quiet_workspace_of, arguments), partial(_project, arguments), TokenAccess(token), refreshes)
+    gateway = AppComponents.of(
+        partial(quiet_workspace_of, arguments), partial(_project, arguments), TokenAccess(token), refreshes
+    )
     serve(gateway, refreshes, place, _tell)
     return OK
 

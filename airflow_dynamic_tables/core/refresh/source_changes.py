@@ -46,7 +46,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SourceDifference:
     """How a table differs from an earlier state: ``partitions``, by their texts, have or may have other content.
 
     ``None`` means that the partitions are unknown. ``why`` is the reason for people.
@@ -67,20 +67,22 @@ class Difference:
         return any(_meet(spec, text, keys, kinds) for text in self.partitions)
 
 
-def difference(before: SourceState | None, now: SourceState | None) -> Difference | None:
+def difference(before: SourceState | None, now: SourceState | None) -> SourceDifference | None:
     """Compare two states of a table; ``None`` when it is certainly unchanged."""
     if before is None or now is None:
-        return Difference(None, "nobody knows what it was like" if before is None else "nobody knows what it is like")
+        return SourceDifference(None, "nobody knows what it was like" if before is None else "nobody knows what it is like")
     if before.partitions is None or now.partitions is None:
-        return Difference(None, "it has no versions")
+        return SourceDifference(None, "it has no versions")
     for what in ("identity", "location", "schema"):
         if getattr(before, what) != getattr(now, what):
-            return Difference(None, f"its {what} is another one")
+            return SourceDifference(None, f"its {what} is another one")
     others = frozenset(name for name, _ in before.partitions.items() ^ now.partitions.items())
     if others:
-        return Difference(others | frozenset(before.unsettled), f"it is at {now.version}, and was at {before.version}")
+        return SourceDifference(others | frozenset(before.unsettled), f"it is at {now.version}, and was at {before.version}")
     if before.unsettled:
-        return Difference(frozenset(before.unsettled), f"it was changed just before version {before.version} of it was read")
+        return SourceDifference(
+            frozenset(before.unsettled), f"it was changed just before version {before.version} of it was read"
+        )
     return None
 
 

@@ -14,7 +14,13 @@ from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.core.partition_dates import partitions_within
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.schedule import Freshness
-from airflow_dynamic_tables.core.streaming.source_watermarks import EMPTY, SUCCESS_FILE, Batch, SeenPartition, is_class_path
+from airflow_dynamic_tables.core.streaming.source_watermarks import (
+    EMPTY,
+    SUCCESS_FILE,
+    PartitionBatch,
+    SeenPartition,
+    is_class_path,
+)
 
 MOST_SKIPPED = 10_000
 """Maximum number of empty partitions that a watermark closes at once: more than a year of hours is a mistyped date."""
@@ -60,7 +66,9 @@ def is_closed(one: SeenPartition, watermark: datetime, formatters: Mapping[str, 
     return not formatters or all(own.end <= watermark for own in partitions_within(one.start, one.end, formatters))
 
 
-def read_after(batch: Batch, read: Mapping[str, str], published: PartitionSet, formatters: Mapping[str, str]) -> dict[str, str]:
+def read_after(
+    batch: PartitionBatch, read: Mapping[str, str], published: PartitionSet, formatters: Mapping[str, str]
+) -> dict[str, str]:
     """Fingerprints of the source partitions that the table contains after these partitions of it are published.
 
     A source partition that also has rows in unpublished partitions keeps its former fingerprint, or none, so that a later batch

@@ -206,7 +206,7 @@ class SeenPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PartitionBatch:
     """The partitions of a source that are read next.
 
     ``taken`` are the partitions that are new or changed since they were read, in order; ``late`` those of them that the watermark
@@ -226,7 +226,7 @@ class Batch:
 
 def choose(
     seen: Iterable[SeenPartition], read: Mapping[str, str], watermark: PartitionWatermark, reached: datetime | None
-) -> Batch:
+) -> PartitionBatch:
     """Choose the next batch of a source.
 
     New partitions are taken in order up to the first incomplete one, which blocks later ones, because a watermark past it would
@@ -255,7 +255,7 @@ def choose(
     new = {one.name for one in taken}
     moved = new | {one.name for one in changed}
     ends = [one.end for one in taken] + ([reached] if reached is not None else [])
-    return Batch(
+    return PartitionBatch(
         readable=tuple(one for one in partitions if one.name in read or one.name in new),
         taken=tuple(one for one in partitions if one.name in moved),
         late=(*changed, *(one for one in taken if reached is not None and one.end <= reached)),

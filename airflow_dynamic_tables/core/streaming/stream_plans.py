@@ -180,7 +180,7 @@ class Answer(_Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress(_Message):
+class StreamProgress(_Message):
     """The progress of a stream up to its last ``batch``, planned at ``planned_at`` (ISO 8601, by Spark's clock).
 
     ``late_rows`` is the number of rows dropped so far as late, as counted by Spark, after partial aggregation. ``state_bytes`` is
@@ -197,11 +197,11 @@ class Progress(_Message):
     watermark: str | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
 
-    def after(self, told: Mapping[str, Any]) -> Progress:
+    def after(self, told: Mapping[str, Any]) -> StreamProgress:
         """The progress after another batch, from Spark's progress report."""
         operators = told.get("stateOperators") or ()
         sources = told.get("sources") or ()
-        return Progress(
+        return StreamProgress(
             batch=int(told["batchId"]),
             planned_at=str(told["timestamp"]),
             rows=sum(int(source.get("numInputRows") or 0) for source in sources),
@@ -214,5 +214,5 @@ class Progress(_Message):
         )
 
 
-NO_PROGRESS = Progress(batch=-1, planned_at="")
+NO_PROGRESS = StreamProgress(batch=-1, planned_at="")
 """The progress before the first batch."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from airflow_dynamic_tables.clients.spark_parser import Refusal
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.definitions.queries.naming import Edit, name_tables
-from airflow_dynamic_tables.definitions.queries.text import Analysis, Problem, Reference, Target
+from airflow_dynamic_tables.definitions.queries.text import Analysis, QueryProblem, Reference, Target
 
 _ADVICE = "Spark can parse this query, but the tables it reads cannot be told; write this part another way"
 
@@ -26,18 +26,18 @@ def judge(query: str, analysis: Analysis, ask: Callable[[], Refusal | None]) -> 
     return replace(analysis, problems=tuple(map(_not_understood, analysis.problems)))
 
 
-def _problem(query: str, refusal: Refusal, analysis: Analysis) -> Problem:
+def _problem(query: str, refusal: Refusal, analysis: Analysis) -> QueryProblem:
     """Return the problem that Spark reported; if it has no position, at the position where sqlglot failed."""
     message = f"bad SQL: Spark cannot parse this: {refusal.message}"
     if refusal.place is None:
-        return Problem(analysis.problems[0].offset if analysis.problems else 0, message)
+        return QueryProblem(analysis.problems[0].offset if analysis.problems else 0, message)
     line, column = refusal.place
     start = sum(len(before) + 1 for before in query.split("\n")[:line])
-    return Problem(min(start + column, len(query)), message)
+    return QueryProblem(min(start + column, len(query)), message)
 
 
-def _not_understood(problem: Problem) -> Problem:
-    return Problem(problem.offset, f"{_ADVICE} ({problem.message.removeprefix('bad SQL: ')})")
+def _not_understood(problem: QueryProblem) -> QueryProblem:
+    return QueryProblem(problem.offset, f"{_ADVICE} ({problem.message.removeprefix('bad SQL: ')})")
 
 
 def expand(analysis: Analysis, targets: Sequence[Target]) -> str:
@@ -70,7 +70,7 @@ def _read_all(text: str, reference: Reference) -> str:
     return "FROM" if is_piped and text[: reference.keyword_at].rstrip()[-1:] in ("", "(", ")") else "SELECT * FROM"
 
 
-def unclear_names(analysis: Analysis, targets: Sequence[Target]) -> tuple[Problem, ...]:
+def unclear_names(analysis: Analysis, targets: Sequence[Target]) -> tuple[QueryProblem, ...]:
     """Return the column qualifiers that become ambiguous after the expansion; such a query cannot be expanded."""
     return name_tables(analysis, targets).problems
 

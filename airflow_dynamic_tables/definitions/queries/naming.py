@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, own_alias, quote
-from airflow_dynamic_tables.definitions.queries.text import Analysis, Problem, Qualifier, Target
+from airflow_dynamic_tables.definitions.queries.text import Analysis, Qualifier, QueryProblem, Target
 
 Edit = tuple[int, int, str]
 """Start and end offset of a part of the query, and its replacement."""
@@ -25,7 +25,7 @@ class Naming:
 
     aliases: tuple[str, ...]
     edits: tuple[Edit, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[QueryProblem, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ def name_tables(analysis: Analysis, targets: Sequence[Target]) -> Naming:
     }
     aliases = query.aliases(renamed)
     edits: list[Edit] = []
-    problems: list[Problem] = []
+    problems: list[QueryProblem] = []
     for qualifier, meaning in zip(analysis.qualifiers, meanings, strict=True):
         outcome = query.by_name(qualifier, renamed) if meaning is None else meaning
-        if isinstance(outcome, Problem):
+        if isinstance(outcome, QueryProblem):
             problems.append(outcome)
         elif outcome is not None:
             end = qualifier.parts[outcome.width - 1].end
@@ -79,7 +79,7 @@ class _Query:
         self._written = Counter(part.text.lower() for qualifier in analysis.qualifiers for part in qualifier.parts)
         self._words = Counter(re.findall(r"\w+", self._text))
 
-    def by_full_name(self, qualifier: Qualifier) -> _Meaning | Problem | None:
+    def by_full_name(self, qualifier: Qualifier) -> _Meaning | QueryProblem | None:
         """Return the nearest table that a qualifier names with its database; a problem when it is ambiguous."""
         nearest = None
         first = qualifier.parts[0].text.lower()
@@ -106,7 +106,7 @@ class _Query:
         mentioned = self._words[name] if re.fullmatch(r"\w+", name) else self._text.count(name)
         return reference.scope != scope or mentioned > ours
 
-    def by_name(self, qualifier: Qualifier, renamed: set[int]) -> _Meaning | Problem | None:
+    def by_name(self, qualifier: Qualifier, renamed: set[int]) -> _Meaning | QueryProblem | None:
         """Return the table that a qualifier names without its database, if that table is renamed.
 
         Only the SELECT that reads the table is considered: in outer scopes, a column of a nearer table takes precedence.
@@ -170,7 +170,7 @@ class _Query:
         return len({self._targets[number].identifier for number in (*first.numbers, *second.numbers)}) == 1
 
 
-def _ambiguous(qualifier: Qualifier) -> Problem:
+def _ambiguous(qualifier: Qualifier) -> QueryProblem:
     name = ".".join(part.text for part in qualifier.parts)
     advice = "give each of them an alias in FROM, and name columns by it"
-    return Problem(qualifier.parts[0].start, f"{name!r} may mean more than one table or column here; {advice}")
+    return QueryProblem(qualifier.parts[0].start, f"{name!r} may mean more than one table or column here; {advice}")

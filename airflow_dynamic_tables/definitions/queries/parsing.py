@@ -14,7 +14,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from airflow_dynamic_tables.core.refresh.permissions import JAVA_CALLS, Ability
 from airflow_dynamic_tables.definitions.queries.dialect import SparkSQL, TooMuchWorkError
 from airflow_dynamic_tables.definitions.queries.scopes import WORD, Scopes, is_table_name, span_of, start_of
-from airflow_dynamic_tables.definitions.queries.text import Analysis, Condition, Need, Problem, Span, misread
+from airflow_dynamic_tables.definitions.queries.text import Analysis, Condition, Need, QueryProblem, Span, misread
 
 _TYPES = frozenset({"tinyint", "smallint", "int", "bigint", "date"})
 _GENERATORS = (exp.Explode, exp.Posexplode, exp.Inline, exp.UDTF)
@@ -28,7 +28,7 @@ class _UnusableError(Exception):
     """The text is not a query; carries the problem."""
 
     def __init__(self, offset: int, message: str, *, unread: bool = False) -> None:
-        self.problem = Problem(offset, message, unread)
+        self.problem = QueryProblem(offset, message, unread)
         super().__init__(message)
 
 
@@ -47,7 +47,7 @@ def analyse(query: str) -> Analysis:
     except _UnusableError as error:
         return Analysis(query, problems=(error.problem,))
     except RecursionError:
-        return Analysis(query, problems=(Problem(0, "the query is nested too deeply; split it into views"),))
+        return Analysis(query, problems=(QueryProblem(0, "the query is nested too deeply; split it into views"),))
 
 
 def analyse_condition(text: str) -> Condition:
@@ -68,7 +68,7 @@ def analyse_condition(text: str) -> Condition:
     except _UnusableError as error:
         return Condition(problems=(error.problem,))
     except RecursionError:
-        return Condition(problems=(Problem(0, "the predicate is nested too deeply"),))
+        return Condition(problems=(QueryProblem(0, "the predicate is nested too deeply"),))
 
 
 def same(first: str, second: str) -> bool:
@@ -217,32 +217,34 @@ def _name_of(item: exp.Expr) -> str | None:
     return (item.output_name or None) if isinstance(item, plain) else None
 
 
-def _problems(root: exp.Expr, tokens: list[Token]) -> Iterator[Problem]:
+def _problems(root: exp.Expr, tokens: list[Token]) -> Iterator[QueryProblem]:
     """Yield constructs that parse but cannot be refreshed."""
     for number, token in enumerate(tokens):
         following = tokens[number + 1] if number + 1 < len(tokens) else None
         if token.token_type is TokenType.COMMA and (following is None or following.token_type in _AFTER_LIST):
-            yield Problem(token.start, "bad SQL: nothing follows the comma")
+            yield QueryProblem(token.start, "bad SQL: nothing follows the comma")
         if token.token_type in (TokenType.L_BRACE, TokenType.BLOCK_START) and _is_template(token, following):
-            yield Problem(
+            yield QueryProblem(
                 token.start, "templates are not rendered in queries; the refreshed partitions are selected by themselves"
             )
             return
     if root.find(exp.Placeholder, exp.Parameter):
         place = next((token.start for token in tokens if token.text in _PARAMETER_SIGNS), 0)
-        yield Problem(place, "a query has no parameters; write the value")
+        yield QueryProblem(place, "a query has no parameters; write the value")
     for table in root.find_all(exp.Table):
         if (table.args.get("version") or table.args.get("when")) and is_table_name(table):
-            yield Problem(start_of(table.parts[0]), "a refresh chooses the version of every table itself; remove the time travel")
+            yield QueryProblem(
+                start_of(table.parts[0]), "a refresh chooses the version of every table itself; remove the time travel"
+            )
     if root.find(exp.Into):
         place = next((token.start for token in tokens if token.token_type is TokenType.INTO), 0)
-        yield Problem(place, "a query writes nothing itself; remove INTO")
+        yield QueryProblem(place, "a query writes nothing itself; remove INTO")
     for call in root.find_all(exp.Anonymous):
         if any(isinstance(argument, exp.Select) for argument in call.expressions):
-            yield Problem(start_of(call), f"{call.name} is given a table, which cannot be analysed; read the table in FROM")
+            yield QueryProblem(start_of(call), f"{call.name} is given a table, which cannot be analysed; read the table in FROM")
         if call.name.upper() in ("TABLE", "IDENTIFIER"):
             place = next((token.start for token in tokens if token.text.upper() == call.name.upper()), 0)
-            yield Problem(place, f"{call.name.upper()}(...) hides which table is read; name the table in FROM")
+            yield QueryProblem(place, f"{call.name.upper()}(...) hides which table is read; name the table in FROM")
 
 
 def _is_template(token: Token, following: Token | None) -> bool:

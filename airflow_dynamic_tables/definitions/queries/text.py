@@ -27,7 +27,7 @@ _EDGE = re.compile(r"/\*\+?|\*/")
 _WITHIN_HINT = re.compile(r"""--|/\*|['"]""")
 
 
-def misread(query: str) -> Iterator[Problem]:
+def misread(query: str) -> Iterator[QueryProblem]:
     """Yield a problem for each comment and hint that Spark lexes differently."""
     position = 0
     while piece := _PIECE.search(query, position):
@@ -36,7 +36,7 @@ def misread(query: str) -> Iterator[Problem]:
             yield from _line(query, piece)
         elif piece["hint"] is not None:
             if within := _WITHIN_HINT.search(piece["hint"], 3):
-                yield Problem(
+                yield QueryProblem(
                     piece.start() + within.start(), f"a hint cannot hold {within[0]}: for Spark it begins something else"
                 )
         elif piece["block"] is not None:
@@ -44,15 +44,17 @@ def misread(query: str) -> Iterator[Problem]:
             yield from problems
 
 
-def _line(query: str, comment: re.Match[str]) -> Iterator[Problem]:
+def _line(query: str, comment: re.Match[str]) -> Iterator[QueryProblem]:
     if comment[0].endswith("\\") and comment.end() < len(query):
-        yield Problem(comment.end() - 1, "a backslash at the end of a comment: for Spark the next line is comment; remove it")
+        yield QueryProblem(
+            comment.end() - 1, "a backslash at the end of a comment: for Spark the next line is comment; remove it"
+        )
     lone = comment[0].rstrip("\r").find("\r")
     if lone >= 0:
-        yield Problem(comment.start() + lone, "a carriage return in a comment: for Spark the comment ends there; remove it")
+        yield QueryProblem(comment.start() + lone, "a carriage return in a comment: for Spark the comment ends there; remove it")
 
 
-def _block(query: str, start: int) -> tuple[int, list[Problem]]:
+def _block(query: str, start: int) -> tuple[int, list[QueryProblem]]:
     """Return the end offset of a bracketed comment, which may be nested, and its problems."""
     problems = []
     depth = 0
@@ -60,7 +62,7 @@ def _block(query: str, start: int) -> tuple[int, list[Problem]]:
     while edge := _EDGE.search(query, position):
         position = edge.end()
         if edge[0] == "/*+":
-            problems.append(Problem(edge.start(), "a hint cannot stand in a comment: for Spark both end together"))
+            problems.append(QueryProblem(edge.start(), "a hint cannot stand in a comment: for Spark both end together"))
         depth += -1 if edge[0] == "*/" else 1
         if depth == 0:
             return position, problems
@@ -117,7 +119,7 @@ class Qualifier:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class QueryProblem:
     """A problem of a query, at a character offset.
 
     ``unread`` is set when sqlglot failed to parse it: Spark's own parser may accept it.
@@ -154,7 +156,7 @@ class Analysis:
     types: tuple[str | None, ...] | None = None
     calls: tuple[tuple[Span, ...], ...] = ()
     needs: tuple[Need, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[QueryProblem, ...] = ()
     column_aliases: tuple[str, ...] = ()
 
 
@@ -164,7 +166,7 @@ class Condition:
 
     columns: tuple[Span, ...] = ()
     needs: tuple[Need, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[QueryProblem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +192,10 @@ def analyse_condition(text: str) -> Condition:
     return parsing.analyse_condition(text)
 
 
-def refusals(needs: Iterable[Need], allowed: Allowed) -> tuple[Problem, ...]:
+def refusals(needs: Iterable[Need], allowed: Allowed) -> tuple[QueryProblem, ...]:
     """Return a problem for each need of a query that is not allowed."""
     why = ((need.offset, allowed.refusal(need.ability)) for need in needs)
-    return tuple(Problem(offset, message) for offset, message in why if message is not None)
+    return tuple(QueryProblem(offset, message) for offset, message in why if message is not None)
 
 
 def same_query(first: str, second: str) -> bool:

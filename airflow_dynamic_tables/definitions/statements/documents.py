@@ -24,9 +24,9 @@ from airflow_dynamic_tables.definitions.statements.values import (
     AlterQuery,
     CreateDynamicTable,
     CreateView,
-    Group,
     Name,
     Pair,
+    PairList,
     Piece,
     ResetOptions,
     SetFreshness,
@@ -38,7 +38,7 @@ from airflow_dynamic_tables.yaml_files.parsing import (
     LIST_TAG,
     MAPPING_TAG,
     TEXT_TAG,
-    Problem,
+    YamlProblem,
     compose_value,
     document_of,
     plain_tag,
@@ -173,7 +173,7 @@ class _Nodes:
         inner = string_value(self._text[piece.start : piece.end])[1]
         places = [*(piece.start + place for place in inner), piece.end - 1]
         node = compose_value(piece.value)
-        if isinstance(node, Problem):
+        if isinstance(node, YamlProblem):
             return self._string(piece), [self.mistake(places[min(node.offset, len(places) - 1)], node.message)]
         self._move(node, places)
         return node, []
@@ -318,7 +318,7 @@ def _reset(declared: CreateDynamicTable, keys: set[str]) -> list[Edit]:
     return edits
 
 
-def _whole(options: Group) -> Edit:
+def _whole(options: PairList) -> Edit:
     return options.start, options.end, ""
 
 

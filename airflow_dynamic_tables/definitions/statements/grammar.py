@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.definitions.statements.lexing import Token, TokenKind, string_value
-from airflow_dynamic_tables.definitions.statements.values import Group, Name, Pair, Piece
+from airflow_dynamic_tables.definitions.statements.values import Name, Pair, PairList, Piece
 
 QUERY_BEGINNINGS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE", "(")
 """Tokens that begin a query."""
@@ -186,7 +186,7 @@ class Cursor:
         self.expect(")")
         return tuple(items)
 
-    def group(self, start: int, key: Callable[[], Piece], value: Callable[[], Piece]) -> Group:
+    def group(self, start: int, key: Callable[[], Piece], value: Callable[[], Piece]) -> PairList:
         """Parse pairs in parentheses; keys are unique.
 
         :param start: where the clause begins.
@@ -199,9 +199,9 @@ class Cursor:
 
         pairs = self.listed(pair)
         self.once([pair.key for pair in pairs])
-        return Group(pairs, start, self.previous_end)
+        return PairList(pairs, start, self.previous_end)
 
-    def options(self, start: int) -> Group:
+    def options(self, start: int) -> PairList:
         """``('key' = 'value', …)``."""
         return self.group(start, lambda: self.string("an option in quotes"), lambda: self.string("its value in quotes"))
 

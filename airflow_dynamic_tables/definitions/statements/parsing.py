@@ -23,12 +23,12 @@ from airflow_dynamic_tables.definitions.statements.values import (
     DropFunction,
     DropView,
     Explain,
-    Group,
     Kind,
     Name,
+    PairList,
     Piece,
     Query,
-    Refresh,
+    RefreshTable,
     Show,
     ShowCreate,
     Statement,
@@ -197,7 +197,7 @@ def _comment(cursor: Cursor) -> Piece | None:
     return cursor.string("the comment in quotes") if cursor.take("COMMENT") else None
 
 
-def _options(cursor: Cursor) -> Group | None:
+def _options(cursor: Cursor) -> PairList | None:
     start = cursor.current.start
     return cursor.options(start) if cursor.take("WITH") else None
 
@@ -376,7 +376,7 @@ def _explain(cursor: Cursor, start: int) -> Statement:
         explained: Statement = query(cursor)
     else:
         explained = _BEGINNINGS[cursor.expect("CREATE", "ALTER").word](cursor, at_explained)
-    if not isinstance(explained, CreateDynamicTable | AlterQuery | Refresh | Query):
+    if not isinstance(explained, CreateDynamicTable | AlterQuery | RefreshTable | Query):
         raise GrammarError(at_explained, "expected CREATE DYNAMIC TABLE, ALTER … AS, ALTER … REFRESH or a query to explain")
     return Explain(start=start, end=explained.end, explained=explained)
 

@@ -13,9 +13,9 @@ from airflow_dynamic_tables.definitions.statements.values import (
     ColumnItem,
     CreateDynamicTable,
     DropDynamicTable,
-    Group,
+    PairList,
     Piece,
-    Refresh,
+    RefreshTable,
     RenameTo,
     ResetOptions,
     Resume,
@@ -150,7 +150,7 @@ _OWN_PLACES = {
 """Keys that are not options of WITH, and where to declare them instead."""
 
 
-def table_options(cursor: Cursor, start: int) -> Group:
+def table_options(cursor: Cursor, start: int) -> PairList:
     """Parse the ``('key' = 'value', …)`` of a dynamic table, and reject keys that belong elsewhere."""
     group = cursor.options(start)
     for pair in group.pairs:
@@ -197,7 +197,7 @@ def _refresh(cursor: Cursor, _: int) -> _Action:
         if not cursor.take(keyword):
             break
         fields[field] = cursor.group(start, lambda: cursor.word_or_quoted("a partition key"), lambda: _partition_value(cursor))
-    return Refresh, fields
+    return RefreshTable, fields
 
 
 def _partition_value(cursor: Cursor) -> Piece:

@@ -49,7 +49,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PairList:
     """Pairs in parentheses; ``start`` is where the clause begins (``WITH``), ``end`` is behind its last parenthesis."""
 
     pairs: tuple[Pair, ...]
@@ -93,7 +93,7 @@ class CreateDynamicTable(Statement):
     columns: tuple[ColumnItem, ...] = ()
     partitioned_by: tuple[Piece, ...] = ()
     comment: Piece | None = None
-    options: Group | None = None
+    options: PairList | None = None
     freshness: Piece | None = None
     refresh_mode: Piece | None = None
 
@@ -114,15 +114,15 @@ class Suspend(AlterDynamicTable):
 class Resume(AlterDynamicTable):
     """``… RESUME [WITH (…)]``."""
 
-    options: Group | None = None
+    options: PairList | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refresh(AlterDynamicTable):
+class RefreshTable(AlterDynamicTable):
     """``… REFRESH [PARTITION (…) [TO (…)]]``: one partition, an inclusive range of partitions, or the full table."""
 
-    partition: Group | None = None
-    until: Group | None = None
+    partition: PairList | None = None
+    until: PairList | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ class SetRefreshMode(AlterDynamicTable):
 class SetOptions(AlterDynamicTable):
     """``… SET ('key' = 'value', …)``."""
 
-    options: Group
+    options: PairList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +220,7 @@ class Describe(Statement):
 class Explain(Statement):
     """``EXPLAIN statement``, for CREATE DYNAMIC TABLE, ALTER … AS, ALTER … REFRESH or a query."""
 
-    explained: CreateDynamicTable | AlterQuery | Refresh | Query
+    explained: CreateDynamicTable | AlterQuery | RefreshTable | Query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +246,7 @@ class CreateDatabase(Statement):
     name: Name
     if_not_exists: bool = False
     comment: Piece | None = None
-    options: Group | None = None
+    options: PairList | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,7 +287,7 @@ class CreateFunction(Statement):
     implementation: Piece
     if_not_exists: bool = False
     language: str = "java"
-    options: Group | None = None
+    options: PairList | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

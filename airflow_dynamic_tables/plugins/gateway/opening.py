@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from airflow_dynamic_tables.api.access import Caller
 from airflow_dynamic_tables.api.app import make_app
 from airflow_dynamic_tables.api.declared import Declared
-from airflow_dynamic_tables.api.desk import Gateway, Workspaces, guarded, known_table
+from airflow_dynamic_tables.api.desk import AppComponents, Workspaces, guarded, known_table
 from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.dags.declared import configured_threshold
@@ -40,7 +40,7 @@ def open_gateway(airflow: ASGIApp) -> FastAPI:
     declared = Declared(_open_project)
     runs = AirflowRuns(airflow, partial(_workflow_of, declared))
     workspaces, as_caller = Workspaces(_open_workspace), partial(_as_caller, airflow)
-    return make_app(Gateway(workspaces, declared, AirflowAccess(), runs, at_once=AT_ONCE, as_caller=as_caller))
+    return make_app(AppComponents(workspaces, declared, AirflowAccess(), runs, at_once=AT_ONCE, as_caller=as_caller))
 
 
 def _as_caller(airflow: ASGIApp, workspace: Workspace, caller: Caller) -> Workspace:

@@ -23,7 +23,7 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.formats.registry import default_format
 from airflow_dynamic_tables.services.ctas.selecting import ReadTable, read
-from airflow_dynamic_tables.services.ctas.wanted import Outcome, Purpose, WantedTable
+from airflow_dynamic_tables.services.ctas.wanted import CtasOutcome, Purpose, WantedTable
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
@@ -31,7 +31,7 @@ from airflow_dynamic_tables.services.workspace import Workspace
 class Decision:
     """The decision; ``read`` is the table with its query, unless an existing table is kept."""
 
-    outcome: Outcome
+    outcome: CtasOutcome
     why: str
     read: ReadTable | None = None
 
@@ -52,7 +52,7 @@ def decide(workspace: Workspace, definitions: Definitions, wanted: WantedTable) 
     _check_undefined(definitions, identifier)
     entry = _entry(workspace, identifier)
     if entry is not None and wanted.purpose is Purpose.CREATE_IF_NOT_EXISTS:
-        return Decision(Outcome.EXISTS, f"{identifier} is there already, {_kind(entry)}; it stays as it is")
+        return Decision(CtasOutcome.EXISTS, f"{identifier} is there already, {_kind(entry)}; it stays as it is")
     if entry is not None:
         _check_replaceable(identifier, entry, wanted.purpose)
     catalog = workspace.catalog(identifier.catalog)
@@ -66,16 +66,16 @@ def decide(workspace: Workspace, definitions: Definitions, wanted: WantedTable) 
         except TableAlreadyExistsError as error:
             if wanted.purpose is not Purpose.CREATE_IF_NOT_EXISTS:
                 raise
-            return Decision(Outcome.EXISTS, str(error).rstrip("."))
+            return Decision(CtasOutcome.EXISTS, str(error).rstrip("."))
     wanted_table = read(workspace, definitions, wanted, table_format)
     if entry is None:
-        return Decision(Outcome.CREATED, f"there is no {identifier} yet", wanted_table)
+        return Decision(CtasOutcome.CREATED, f"there is no {identifier} yet", wanted_table)
     layout = table.layout()
     if layout is not None and not layout.can_have(wanted.keys, layout.rebuild):
         keys = f"({', '.join(layout.partition_keys)}), and is to be by ({', '.join(wanted.keys)})"
         way_out = f"{layout.limit} Keep its keys, or drop the table (dynamic-tables drop) and make it again."
         raise SchemaEvolutionError(f"{identifier} is partitioned by {keys}. {way_out.lstrip()}")
-    return Decision(Outcome.REPLACED, f"{identifier} was made by CREATE TABLE AS", wanted_table)
+    return Decision(CtasOutcome.REPLACED, f"{identifier} was made by CREATE TABLE AS", wanted_table)
 
 
 def _check_one_step(wanted: WantedTable, catalog: ReadableWritableCatalog, table: LakeTable, table_format: str) -> None:
@@ -97,7 +97,7 @@ class Planned:
 
     table: TableIdentifier
     purpose: Purpose
-    would_be: Outcome
+    would_be: CtasOutcome
     why: str
     format: str | None = None
     partition_keys: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import ConflictError, TableAlreadyExistsError, TableNotFoundError
 from airflow_dynamic_tables.services.ctas.planning import Decision, decide
 from airflow_dynamic_tables.services.ctas.selecting import ReadTable
-from airflow_dynamic_tables.services.ctas.wanted import Created, Outcome, Purpose, WantedTable
+from airflow_dynamic_tables.services.ctas.wanted import Created, CtasOutcome, Purpose, WantedTable
 from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
@@ -66,14 +66,14 @@ def make(
         version = finish(workspace, _begin(workspace, decision, decision.read, by), submit, on_lost)
     except TableAlreadyExistsError:
         if wanted.purpose is Purpose.CREATE_IF_NOT_EXISTS:
-            return Created(wanted.identifier, Outcome.EXISTS)
+            return Created(wanted.identifier, CtasOutcome.EXISTS)
         raise
     if isinstance(version, Skipped):
         raise ConflictError(f"{wanted.identifier} was not made: {version.reason}")
     return _told(workspace, wanted, decision.outcome, version)
 
 
-def _told(workspace: Workspace, wanted: WantedTable, outcome: Outcome, version: Version) -> Created:
+def _told(workspace: Workspace, wanted: WantedTable, outcome: CtasOutcome, version: Version) -> Created:
     refresh = recorded_refresh(workspace, version)
     made = Created(wanted.identifier, outcome, version.number, token=version.token, sources=dict(version.sources))
     if refresh is None:
@@ -97,7 +97,7 @@ def _begin(workspace: Workspace, decision: Decision, wanted: ReadTable, by: tupl
         is_one_off=True,
     )
     trace(Step.BEGIN, token)
-    begin = _begin_new if decision.outcome is Outcome.CREATED else _begin_again
+    begin = _begin_new if decision.outcome is CtasOutcome.CREATED else _begin_again
     return begin(workspace, request)
 
 

@@ -22,7 +22,7 @@ from airflow_dynamic_tables.core.schedule import Freshness, RefreshMode
 from airflow_dynamic_tables.core.types import DataType, Primitive, parse_type
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import expand, unclear_names
-from airflow_dynamic_tables.definitions.queries.text import Analysis, Problem, Target, analyse, refusals
+from airflow_dynamic_tables.definitions.queries.text import Analysis, QueryProblem, Target, analyse, refusals
 from airflow_dynamic_tables.definitions.rules.key_problems import key_problems, output_problems
 from airflow_dynamic_tables.exceptions import (
     CatalogNotFoundError,
@@ -67,7 +67,7 @@ def read(
         names = tuple(part.text for part in reference.parts)
         found = _found(workspace, definitions, wanted, names)
         if isinstance(found, str):
-            problems.append(Problem(reference.parts[0].start, found))
+            problems.append(QueryProblem(reference.parts[0].start, found))
             continue
         targets.append(Target(found.identifier, found.identifier.sql))
         if found.source is not None:
@@ -101,7 +101,7 @@ def _as_dynamic(wanted: WantedTable, table_format: str, expanded_query: str, tar
     )
 
 
-def _place(problem: Problem) -> int:
+def _place(problem: QueryProblem) -> int:
     return problem.offset
 
 
@@ -115,11 +115,11 @@ def _key_mistakes(analysis: Analysis, wanted: WantedTable, table_format: str) ->
         yield wanted.keys_place.mistake(number, problem) if wanted.keys_place else wanted.place.mistake(0, problem)
 
 
-def _output_problems(analysis: Analysis) -> Iterator[Problem]:
+def _output_problems(analysis: Analysis) -> Iterator[QueryProblem]:
     """Return duplicate column names that can be found without Spark."""
     uses = Counter(name.lower() for name in analysis.outputs or () if name)
     for name in sorted(name for name, count in uses.items() if count > 1):
-        yield Problem(0, f"the query returns column {name!r} more than once; give each its own name with AS")
+        yield QueryProblem(0, f"the query returns column {name!r} more than once; give each its own name with AS")
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class WantedTable:
         return tuple(map(spelled, self.partition_keys))
 
 
-class Outcome(StrEnum):
+class CtasOutcome(StrEnum):
     """The result of a CREATE TABLE AS."""
 
     CREATED = "created"
@@ -94,7 +94,7 @@ class Created:
     """A table that was created, replaced, or already existed; in the last case only ``table`` and ``outcome`` are set."""
 
     table: TableIdentifier
-    outcome: Outcome
+    outcome: CtasOutcome
     version: int | None = None
     rows: int | None = None
     files: int | None = None

@@ -81,7 +81,7 @@ _LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Declaration:
+class SqlDeclaration:
     """A declaration in a file of statements, and the content of that file."""
 
     path: Path
@@ -95,7 +95,7 @@ class Declaration:
         return FileChange(self.path, self.content, _encoded(text, self.content) if left.statements or left.mistakes else None)
 
 
-def declaration_of(table: DynamicTable) -> Declaration:
+def declaration_of(table: DynamicTable) -> SqlDeclaration:
     """Return the statement that declares a table.
 
     :raises ConfigurationError: if it is declared in YAML.
@@ -110,7 +110,7 @@ def declaration_of(table: DynamicTable) -> Declaration:
     text = decoded(content or b"", table.path)
     for statement in parse_script(text, table.path).statements:
         if isinstance(statement, CreateDynamicTable) and _declares(statement, text, table):
-            return Declaration(table.path, content or b"", text, statement)
+            return SqlDeclaration(table.path, content or b"", text, statement)
     raise ConflictError(f"Somebody else changed {table.path} meanwhile; nothing was done. Look at it and try again.")
 
 

@@ -15,7 +15,7 @@ from airflow_dynamic_tables.core.partition_transforms import plain_keys
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, describe, parse_spec
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, RefreshAction
-from airflow_dynamic_tables.core.refresh.source_changes import Difference, Origin, difference
+from airflow_dynamic_tables.core.refresh.source_changes import Origin, SourceDifference, difference
 from airflow_dynamic_tables.core.types import Struct, parse_type
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.queries.text import origins
@@ -245,7 +245,7 @@ class _Comparison:
         self._content = registered.loaded.read().state
         self._history = history
         self._kinds = {column.name: column.type for column in registered.columns}
-        self._differences: dict[str, list[tuple[str, Difference, dict[str, str]]]] = {}
+        self._differences: dict[str, list[tuple[str, SourceDifference, dict[str, str]]]] = {}
         # Column names are compared case-insensitively, as Spark does by default.
         is_default = bound.settings.get("spark.sql.caseSensitive", "false").strip().lower() == "false"
         keys = plain_keys(table.partition_keys) if is_default else ()
@@ -265,7 +265,7 @@ class _Comparison:
             (why for why, other, keys in self._differences[refresh.token] if other.concerns(spec, keys, self._kinds)), None
         )
 
-    def _since(self, refresh: Refresh) -> Iterator[tuple[str, Difference, dict[str, str]]]:
+    def _since(self, refresh: Refresh) -> Iterator[tuple[str, SourceDifference, dict[str, str]]]:
         """Yield the differences by table: description, difference, and the mapping of our partition keys to its columns."""
         states = self._ledger.source_states(refresh.token)
         own = str(self._bound.table.identifier)

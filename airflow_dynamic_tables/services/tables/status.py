@@ -19,7 +19,7 @@ from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.schedule import Freshness, is_ahead
 from airflow_dynamic_tables.core.schema import Column
-from airflow_dynamic_tables.core.streaming.stream_plans import Progress
+from airflow_dynamic_tables.core.streaming.stream_plans import StreamProgress
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, TableNotFoundError
@@ -116,7 +116,7 @@ class TableDetails:
     pace: tuple[Pace, ...] = ()
     sources: tuple[SourcePosition, ...] = ()
     read_by: tuple[Reader, ...] = ()
-    stream: Progress | None = None
+    stream: StreamProgress | None = None
     first_rows: tuple[Mapping[str, Any], ...] = ()
 
 

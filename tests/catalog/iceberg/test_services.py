@@ -14,8 +14,8 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import JobFailedError, TableAlreadyExistsError, UnsupportedError
 from airflow_dynamic_tables.services.ctas.running import create_table_as
-from airflow_dynamic_tables.services.ctas.wanted import Created, Outcome, Purpose, QueryPlace, WantedTable
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.ctas.wanted import Created, CtasOutcome, Purpose, QueryPlace, WantedTable
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.iceberg_rest.server import IcebergRest
@@ -31,7 +31,7 @@ def workspace(tmp_path: Path, empty_state: Path, iceberg_rest: IcebergRest) -> I
     file = tmp_path / "catalogs.yaml"
     file.write_text(f"catalogs:\n- {{name: lake, type: iceberg, connection-params: {{uri: '{iceberg_rest.uri}'}}}}\n")
     state = shutil.copy(empty_state, tmp_path / "state.db")
-    with open_workspace(Settings(f"sqlite:///{state}", f"file://{tmp_path}/warehouse", file)) as opened:
+    with open_workspace(WorkspaceSettings(f"sqlite:///{state}", f"file://{tmp_path}/warehouse", file)) as opened:
         yield opened
 
 
@@ -45,12 +45,12 @@ def rows(workspace: Workspace) -> list[int]:
 
 
 def test_a_table_is_made_of_a_query_and_replaced(workspace: Workspace) -> None:
-    assert create(workspace, "t1").outcome is Outcome.CREATED
+    assert create(workspace, "t1").outcome is CtasOutcome.CREATED
     assert rows(workspace) == [1, 2, 3]
     with pytest.raises(TableAlreadyExistsError):
         create(workspace, "t2")
-    assert create(workspace, "t3", Purpose.CREATE_IF_NOT_EXISTS).outcome is Outcome.EXISTS
-    assert create(workspace, "t4", Purpose.CREATE_OR_REPLACE, (7,)).outcome is Outcome.REPLACED
+    assert create(workspace, "t3", Purpose.CREATE_IF_NOT_EXISTS).outcome is CtasOutcome.EXISTS
+    assert create(workspace, "t4", Purpose.CREATE_OR_REPLACE, (7,)).outcome is CtasOutcome.REPLACED
     assert rows(workspace) == [7]
     assert workspace.catalog("lake").list_tables("sales") == ["numbers"]
 
@@ -69,7 +69,7 @@ def test_a_table_whose_job_fails_never_existed(workspace: Workspace, iceberg_res
 
 def test_a_name_whose_answer_is_lost_is_looked_up(workspace: Workspace, iceberg_rest: IcebergRest) -> None:
     iceberg_rest.fail("POST /v1/tables/rename", "lost 503")
-    assert create(workspace, "t1").outcome is Outcome.CREATED
+    assert create(workspace, "t1").outcome is CtasOutcome.CREATED
     assert rows(workspace) == [1, 2, 3]
 
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.contracts.creating.maker import Maker
 from tests.support.benches.empty_catalogs import empty_catalog
@@ -43,6 +43,6 @@ def maker(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock, empty_st
         file = tmp_path / "catalogs.yaml"
         file.write_text(json.dumps({"catalogs": [{"name": "lake", **entry}]}))
         state = shutil.copy(empty_state, tmp_path / "state.db")
-        with open_workspace(Settings(f"sqlite:///{state}", f"file://{tmp_path}/warehouse", file), clock) as workspace:
+        with open_workspace(WorkspaceSettings(f"sqlite:///{state}", f"file://{tmp_path}/warehouse", file), clock) as workspace:
             table = TableIdentifier("lake", f"db_{uuid4().hex}" if kind == "hive" else "sales", "figures")
             yield Maker(workspace, clock, table, table_format, data)

@@ -21,7 +21,7 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
 )
 from airflow_dynamic_tables.ledger.base import StageState
-from airflow_dynamic_tables.services.ctas.wanted import Outcome, Purpose
+from airflow_dynamic_tables.services.ctas.wanted import CtasOutcome, Purpose
 from airflow_dynamic_tables.services.lifecycle.dropping import drop
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.writes import drafts, settling
@@ -53,7 +53,7 @@ def test_a_table_is_there_when_its_job_and_commit_succeeded(maker: Maker) -> Non
             maker.workspace.catalog("lake").get_table(maker.table.path)
 
     made = maker.create("t1", DAYS, before=look, after=look)
-    assert (made.outcome, made.version, made.rows, made.files, made.token) == (Outcome.CREATED, 1, 3, 2, "t1")
+    assert (made.outcome, made.version, made.rows, made.files, made.token) == (CtasOutcome.CREATED, 1, 3, 2, "t1")
     assert maker.rows() == DAYS
     assert maker.names() == ["figures"]
     entry = maker.workspace.catalog("lake").get_table(maker.table.path)
@@ -68,7 +68,7 @@ def test_a_table_whose_job_fails_never_existed(maker: Maker) -> None:
     with pytest.raises(JobFailedError):
         maker.create("t1", DAYS, after=fail)
     check_never_existed(maker)
-    assert maker.create("t2", DAYS).outcome is Outcome.CREATED
+    assert maker.create("t2", DAYS).outcome is CtasOutcome.CREATED
 
 
 def test_a_replaced_table_keeps_its_rows_until_the_commit_and_when_it_fails(maker: Maker) -> None:
@@ -80,7 +80,7 @@ def test_a_replaced_table_keeps_its_rows_until_the_commit_and_when_it_fails(make
         maker.create("t2", {"9": [9]}, Purpose.CREATE_OR_REPLACE, before=look, after=fail)
     assert maker.rows() == DAYS
     made = maker.create("t3", {"3": [4]}, Purpose.CREATE_OR_REPLACE, after=look, more=("m",))
-    assert (made.outcome, made.version) == (Outcome.REPLACED, 2)
+    assert (made.outcome, made.version) == (CtasOutcome.REPLACED, 2)
     assert maker.rows() == {"3": [4]}
     assert [column.name for column in maker.workspace.catalog("lake").get_table(maker.table.path).columns if column.name == "m"]
     assert maker.names() == ["figures"]
@@ -90,7 +90,7 @@ def test_a_replaced_table_keeps_its_rows_until_the_commit_and_when_it_fails(make
 def test_a_table_is_replaced_by_one_with_other_partition_keys_and_fewer_columns(maker: Maker) -> None:
     maker.create("t1", DAYS, more=("m",))
     made = maker.create("t2", {"3": [4]}, Purpose.CREATE_OR_REPLACE, keys=())
-    assert (made.outcome, made.version) == (Outcome.REPLACED, 2)
+    assert (made.outcome, made.version) == (CtasOutcome.REPLACED, 2)
     entry = maker.workspace.catalog("lake").get_table(maker.table.path)
     assert isinstance(entry, CatalogTable)
     assert ({column.name for column in entry.columns}, entry.partition_keys) == ({"ds", "n"}, ())
@@ -104,9 +104,9 @@ def test_a_table_is_replaced_by_one_with_other_partition_keys_and_fewer_columns(
 
 
 def test_if_not_exists_runs_no_job_when_the_table_is_there(maker: Maker) -> None:
-    assert maker.create("t1", DAYS, Purpose.CREATE_IF_NOT_EXISTS).outcome is Outcome.CREATED
+    assert maker.create("t1", DAYS, Purpose.CREATE_IF_NOT_EXISTS).outcome is CtasOutcome.CREATED
     made = maker.create("t2", {}, Purpose.CREATE_IF_NOT_EXISTS, before=lambda _: pytest.fail("Spark was started"))
-    assert made.outcome is Outcome.EXISTS
+    assert made.outcome is CtasOutcome.EXISTS
 
 
 @pytest.mark.parametrize("purpose", [Purpose.CREATE_IF_NOT_EXISTS, Purpose.CREATE_OR_REPLACE])
@@ -117,7 +117,7 @@ def test_a_table_of_others_that_appears_meanwhile_stays(maker: Maker, purpose: P
         made.append(maker.make_theirs())
 
     if purpose is Purpose.CREATE_IF_NOT_EXISTS:
-        assert maker.create("t1", DAYS, purpose, after=theirs).outcome is Outcome.EXISTS
+        assert maker.create("t1", DAYS, purpose, after=theirs).outcome is CtasOutcome.EXISTS
     else:
         with pytest.raises(TableAlreadyExistsError, match=r"figures was made by somebody else meanwhile; it stays as it"):
             maker.create("t1", DAYS, purpose, after=theirs)
@@ -149,14 +149,14 @@ def test_a_second_creator_is_told_of_the_first(maker: Maker) -> None:
             with pytest.raises(ConflictError, match=r"figures is being created by owner of t1 since"):
                 maker.create(f"t2-{purpose}", DAYS, purpose)
 
-    assert maker.create("t1", DAYS, after=try_too).outcome is Outcome.CREATED
+    assert maker.create("t1", DAYS, after=try_too).outcome is CtasOutcome.CREATED
     assert maker.names() == ["figures"]
 
 
 def test_what_a_dead_creator_left_is_settled_by_the_next_one(maker: Maker) -> None:
     def die(_: RefreshPlan) -> None:
         maker.clock.time += LEASE + timedelta(seconds=1)
-        assert maker.create("t2", {"9": [9]}).outcome is Outcome.CREATED
+        assert maker.create("t2", {"9": [9]}).outcome is CtasOutcome.CREATED
 
     with pytest.raises(StageRejectedError, match=r"is gone .*somebody deleted it while the job ran"):
         maker.create("t1", DAYS, after=die)
@@ -187,7 +187,7 @@ def test_a_name_whose_answer_is_lost_is_looked_up(maker: Maker, monkeypatch: pyt
         raise CatalogUnavailableError("the answer is lost")
 
     monkeypatch.setattr(catalog, "publish_draft", answer_is_lost)
-    assert maker.create("t1", DAYS).outcome is Outcome.CREATED
+    assert maker.create("t1", DAYS).outcome is CtasOutcome.CREATED
     assert (maker.rows(), maker.names()) == (DAYS, ["figures"])
     assert sweep(maker.workspace).failed == ()
     assert (maker.rows(), maker.names()) == (DAYS, ["figures"])
@@ -227,7 +227,7 @@ def test_a_table_is_dropped_with_its_files_and_can_be_made_again(maker: Maker) -
     maker.create("t1", DAYS)
     assert drop(maker.workspace, maker.table, purge=True).purged.files > 0
     check_never_existed(maker)
-    assert maker.create("t2", DAYS).outcome is Outcome.CREATED
+    assert maker.create("t2", DAYS).outcome is CtasOutcome.CREATED
 
 
 @pytest.mark.sampled

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.contracts.refreshing.place import MARCH, Place
 from tests.support.benches.empty_catalogs import empty_catalog
@@ -48,7 +48,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) -> 
         url = entry["connection-params"].get("url", "")
         databases = {"hive": f"db_{uuid4().hex}", "postgres": url.rpartition("/")[2]}
         table = TableIdentifier("lake", databases.get(kind, "sales"), "figures")
-        with open_workspace(Settings(f"sqlite:///{state}", f"file://{tmp_path}/warehouse", file), clock) as workspace:
+        with open_workspace(WorkspaceSettings(f"sqlite:///{state}", f"file://{tmp_path}/warehouse", file), clock) as workspace:
             place = Place(workspace, clock, tmp_path, table, table_format, url)
             if kind == "postgres":
                 server: PostgresServer = request.getfixturevalue("postgres")

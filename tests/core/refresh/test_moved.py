@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_dynamic_tables.core.refresh.source_changes import Difference, SourceState, difference
+from airflow_dynamic_tables.core.refresh.source_changes import SourceDifference, SourceState, difference
 
 BEFORE = SourceState("v1", "id", "/data", "schema", {"ds=1": "a", "ds=2": "b"})
 
@@ -54,8 +54,8 @@ def test_what_was_not_settled_may_have_moved() -> None:
     ],
 )
 def test_partitions_are_apart_only_when_their_values_surely_are(text: str, kind: str, concerns: bool) -> None:
-    moved = Difference(frozenset({text}), "")
+    moved = SourceDifference(frozenset({text}), "")
     assert moved.concerns({"ds": "2024-01-01"}, {"ds": "day"}, {"ds": kind}) is concerns
     assert moved.concerns({}, {"ds": "day"}, {"ds": kind})
     assert moved.concerns({"ds": "2024-01-01"}, {}, {"ds": kind}), "nobody knows which key it is"
-    assert Difference(None, "").concerns({"ds": "2024-01-01"}, {"ds": "day"}, {"ds": kind})
+    assert SourceDifference(None, "").concerns({"ds": "2024-01-01"}, {"ds": "day"}, {"ds": kind})

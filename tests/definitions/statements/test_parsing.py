@@ -98,9 +98,9 @@ def test_comments_between_as_and_the_query_are_part_of_the_query() -> None:
         ("ALTER DYNAMIC TABLE a SUSPEND", values.Suspend),
         ("ALTER MATERIALIZED TABLE a RESUME", values.Resume),
         ("ALTER DYNAMIC TABLE a RESUME WITH ('x' = '1')", values.Resume),
-        ("ALTER DYNAMIC TABLE a REFRESH", values.Refresh),
-        ("ALTER DYNAMIC TABLE a REFRESH PARTITION (ds = '2024-01-01', hour = 7)", values.Refresh),
-        ("ALTER DYNAMIC TABLE a REFRESH PARTITION (ds = '2024-01-01') TO (ds = '2024-01-31')", values.Refresh),
+        ("ALTER DYNAMIC TABLE a REFRESH", values.RefreshTable),
+        ("ALTER DYNAMIC TABLE a REFRESH PARTITION (ds = '2024-01-01', hour = 7)", values.RefreshTable),
+        ("ALTER DYNAMIC TABLE a REFRESH PARTITION (ds = '2024-01-01') TO (ds = '2024-01-31')", values.RefreshTable),
         ("ALTER DYNAMIC TABLE a SET FRESHNESS = '30 minutes'", values.SetFreshness),
         ("ALTER DYNAMIC TABLE a SET REFRESH_MODE = CONTINUOUS", values.SetRefreshMode),
         ("ALTER DYNAMIC TABLE a SET ('x' = '1', 'y' = '2')", values.SetOptions),
@@ -142,7 +142,7 @@ def test_parts_of_statements() -> None:
     assert (use.catalog, use.database) == (None, "b")
     assert isinstance(all_of, values.Use)
     assert (all_of.catalog, all_of.database) == ("a", None)
-    assert isinstance(refresh, values.Refresh)
+    assert isinstance(refresh, values.RefreshTable)
     assert refresh.partition is not None
     assert refresh.partition.as_dict() == {"ds": "1", "h": "7"}
     assert isinstance(function, values.CreateFunction)

@@ -12,7 +12,7 @@ from fastapi import FastAPI, HTTPException, Request
 
 from airflow_dynamic_tables.api.access import Caller
 from airflow_dynamic_tables.api.declared import Declared
-from airflow_dynamic_tables.api.desk import Gateway, Workspaces
+from airflow_dynamic_tables.api.desk import AppComponents, Workspaces
 from airflow_dynamic_tables.api.gate import Gate
 from airflow_dynamic_tables.exceptions import ConfigurationError, SchedulerUnavailableError
 from airflow_dynamic_tables.plugins.gateway.runs import AT_ONCE, airflow_as
@@ -81,7 +81,7 @@ def test_what_breaks_in_airflow_is_not_taken_for_an_answer(airflow: FastAPI) -> 
 def test_requests_do_not_wait_for_threads_that_wait_for_them(airflow: FastAPI) -> None:
     """If each of the 40 threads of an api-server had one of them, none would be left for what they ask of Airflow."""
     gathered = threading.Barrier(min(AT_ONCE, THREADS))
-    gateway = Gateway(Workspaces(None), Declared(None), Everybody(), None, at_once=AT_ONCE)  # type: ignore[arg-type]
+    gateway = AppComponents(Workspaces(None), Declared(None), Everybody(), None, at_once=AT_ONCE)  # type: ignore[arg-type]
     gate = Gate(route_that_asks(airflow, gathered=gathered), gateway)
     answers = asyncio.run(ask(gate, *["/mine"] * 5 * AT_ONCE))
     assert {answer.status_code for answer in answers} == {200}

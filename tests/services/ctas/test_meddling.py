@@ -24,7 +24,7 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.formats.iceberg import stage as pointer
 from airflow_dynamic_tables.services.ctas.planning import decide
 from airflow_dynamic_tables.services.ctas.running import Submit, create_table_as, make
-from airflow_dynamic_tables.services.ctas.wanted import Outcome, Purpose, QueryPlace, WantedTable
+from airflow_dynamic_tables.services.ctas.wanted import CtasOutcome, Purpose, QueryPlace, WantedTable
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.pyarrow_job import write_numbers, write_scattered
@@ -37,7 +37,7 @@ def wanted(purpose: Purpose) -> WantedTable:
     return WantedTable(NUMBERS, QUERY, ("lake", "sales"), QueryPlace(Path("query"), QUERY), purpose)
 
 
-def create(workspace: Workspace, token: str, purpose: Purpose = Purpose.CREATE, job: Submit = write_numbers) -> Outcome:
+def create(workspace: Workspace, token: str, purpose: Purpose = Purpose.CREATE, job: Submit = write_numbers) -> CtasOutcome:
     return create_table_as(workspace, Definitions(), wanted(purpose), (token, f"owner of {token}"), job).outcome
 
 

@@ -32,10 +32,10 @@ from airflow_dynamic_tables.ledger.base import StageState
 from airflow_dynamic_tables.services import catalogs as listing
 from airflow_dynamic_tables.services.ctas.planning import decide
 from airflow_dynamic_tables.services.ctas.running import Submit, create_table_as
-from airflow_dynamic_tables.services.ctas.wanted import Created, Outcome, Purpose, QueryPlace, WantedTable
+from airflow_dynamic_tables.services.ctas.wanted import Created, CtasOutcome, Purpose, QueryPlace, WantedTable
 from airflow_dynamic_tables.services.lifecycle.dropping import drop
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.contracts.catalogs.samples import DYNAMIC
@@ -79,7 +79,7 @@ def installation(tables_url: str, tmp_path: Path, empty_state: Path) -> Iterator
             (folder / "catalogs.yaml").write_text(
                 f"catalogs: [{{name: pg, type: jdbc, default-database: tables, connection-params: {params}}}]"
             )
-            settings = Settings(f"sqlite:///{folder}/state.db", f"file://{folder}/warehouse", folder / "catalogs.yaml")
+            settings = WorkspaceSettings(f"sqlite:///{folder}/state.db", f"file://{folder}/warehouse", folder / "catalogs.yaml")
             return stack.enter_context(open_workspace(settings))
 
         yield opened
@@ -148,7 +148,7 @@ def test_a_table_is_made_listed_read_replaced_renamed_and_dropped(
         assert [name for name in workspace.catalog("pg").list_tables("tables") if name.startswith(schema)] == []
 
     made = create(workspace, wanted(table), writes(tables_url, 1, 2, meanwhile=nothing_yet))
-    assert (made.outcome, made.version, made.rows) == (Outcome.CREATED, 1, 2)
+    assert (made.outcome, made.version, made.rows) == (CtasOutcome.CREATED, 1, 2)
     assert numbers(workspace, table) == [1, 2]
     entry = workspace.catalog("pg").get_table(table.path)
     assert isinstance(entry, CatalogTable)
@@ -160,7 +160,7 @@ def test_a_table_is_made_listed_read_replaced_renamed_and_dropped(
     with pytest.raises(TableAlreadyExistsError, match="exists already, a table; replace it, or choose another name"):
         create(workspace, wanted(table), writes(tables_url, 9))
     there = create(workspace, wanted(table, Purpose.CREATE_IF_NOT_EXISTS), lambda _: pytest.fail("Spark was started"))
-    assert there == Created(table, Outcome.EXISTS)
+    assert there == Created(table, CtasOutcome.EXISTS)
 
     execute(tables_url, f"CREATE INDEX by_x ON {real} (x)", f"GRANT SELECT ON {real} TO PUBLIC")
     plans: list[RefreshPlan] = []
@@ -170,7 +170,7 @@ def test_a_table_is_made_listed_read_replaced_renamed_and_dropped(
         writes(tables_url, 2, 4)(plan)
 
     made = create(workspace, wanted(table, REPLACE, f"SELECT 2 * x AS x FROM {table.sql}"), job)
-    assert (made.outcome, made.version) == (Outcome.REPLACED, 2)
+    assert (made.outcome, made.version) == (CtasOutcome.REPLACED, 2)
     assert numbers(workspace, table) == [2, 4]
     assert [source.options["dbtable"] for source in plans[0].sources] == [real]
     acl = query(tables_url, f"SELECT relacl::text LIKE '%=r/%' FROM pg_class WHERE oid = '{real}'::regclass")
@@ -208,7 +208,7 @@ def test_a_table_whose_job_fails_or_is_cancelled_never_existed(
     stage = workspace.ledger.get_stage("t1")
     assert stage is not None
     assert stage.state is StageState.ABORTED
-    assert create(workspace, wanted(table), writes(tables_url, 1)).outcome is Outcome.CREATED
+    assert create(workspace, wanted(table), writes(tables_url, 1)).outcome is CtasOutcome.CREATED
 
 
 OCCUPANTS = {
@@ -242,7 +242,7 @@ def test_what_others_made_of_the_name_stays_whenever_it_appears(
 
     def told(purpose: Purpose, job: Submit) -> str:
         if is_table and purpose is Purpose.CREATE_IF_NOT_EXISTS:
-            assert create(workspace, wanted(table, purpose), job).outcome is Outcome.EXISTS
+            assert create(workspace, wanted(table, purpose), job).outcome is CtasOutcome.EXISTS
             return message
         with pytest.raises(DynamicTableError) as refused:
             create(workspace, wanted(table, purpose), job)
@@ -254,7 +254,7 @@ def test_what_others_made_of_the_name_stays_whenever_it_appears(
         early = told(purpose, lambda _: pytest.fail("Spark was started"))
         assert early == message or (is_table and early.startswith(f"{table} "))
     execute(tables_url, take_away)  # it was there
-    assert create(workspace, wanted(table), writes(tables_url, 1)).outcome is Outcome.CREATED
+    assert create(workspace, wanted(table), writes(tables_url, 1)).outcome is CtasOutcome.CREATED
 
 
 def test_the_table_that_others_make_in_a_transaction_just_now_wins(
@@ -418,7 +418,7 @@ def test_only_databases_that_somebody_named_are_connected_to(
         return connected(server, database)
 
     monkeypatch.setattr(PostgresServer, "connected", noted)
-    assert decide(workspace, Definitions(), wanted(table)).outcome is Outcome.CREATED
+    assert decide(workspace, Definitions(), wanted(table)).outcome is CtasOutcome.CREATED
     assert asked == {"tables"}
 
 

@@ -26,7 +26,7 @@ from airflow_dynamic_tables.formats.iceberg.table import IcebergTable
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services import catalogs as listing
 from airflow_dynamic_tables.services.ctas.running import Submit, create_table_as
-from airflow_dynamic_tables.services.ctas.wanted import Created, Outcome, Purpose, QueryPlace, WantedTable
+from airflow_dynamic_tables.services.ctas.wanted import Created, CtasOutcome, Purpose, QueryPlace, WantedTable
 from airflow_dynamic_tables.services.maintenance.expiring import ORPHAN_AGE, expire
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
@@ -72,7 +72,7 @@ def test_a_table_is_there_when_its_job_and_commit_succeeded(workspace: Workspace
             workspace.catalog("lake").get_table(NUMBERS.path)
 
     made = create(workspace, "t1", job=job)
-    assert (made.outcome, made.version, made.rows, made.files, made.token) == (Outcome.CREATED, 1, 3, 1, "t1")
+    assert (made.outcome, made.version, made.rows, made.files, made.token) == (CtasOutcome.CREATED, 1, 3, 1, "t1")
     assert numbers(workspace) == [1, 2, 3]
     entry = workspace.catalog("lake").get_table(NUMBERS.path)
     assert isinstance(entry, CatalogTable)
@@ -102,7 +102,7 @@ def test_a_table_whose_job_fails_or_is_cancelled_never_existed(workspace: Worksp
         create(workspace, "t1", job=fail)
     assert tables_of_every_name(workspace) == []
     assert data_folders(workspace) == []
-    assert create(workspace, "t2").outcome is Outcome.CREATED
+    assert create(workspace, "t2").outcome is CtasOutcome.CREATED
 
 
 def test_a_table_can_be_replaced_by_a_query_of_itself(workspace: Workspace) -> None:
@@ -133,7 +133,7 @@ def test_a_table_that_cannot_get_other_keys_is_not_told_of_a_definition(
 
 
 def test_create_or_replace_makes_a_table_that_is_not_there(workspace: Workspace) -> None:
-    assert create(workspace, "t1", Purpose.CREATE_OR_REPLACE).outcome is Outcome.CREATED
+    assert create(workspace, "t1", Purpose.CREATE_OR_REPLACE).outcome is CtasOutcome.CREATED
 
 
 def test_a_definition_of_the_name_that_is_registered_meanwhile_wins(workspace: Workspace, tmp_path: Path) -> None:

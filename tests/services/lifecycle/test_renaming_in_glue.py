@@ -15,7 +15,7 @@ from airflow_dynamic_tables.clients.iceberg.glue import RenamingGlue
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import TableAlreadyExistsError
 from airflow_dynamic_tables.services.lifecycle.registration import finish_rename, rename
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.contracts.catalogs.samples import DYNAMIC
 from tests.support.benches.iceberg import glue_properties
@@ -39,7 +39,7 @@ def workspace(tmp_path: Path, empty_state: Path, glue: dict[str, str]) -> Iterat
     warehouse = f"file://{tmp_path}/warehouse"
     entry = {"name": "lake", "type": "iceberg", "connection-params": {**glue, "warehouse": warehouse}}
     (tmp_path / "catalogs.yaml").write_text(json.dumps({"catalogs": [entry]}))
-    with open_workspace(Settings(f"sqlite:///{tmp_path}/state.db", warehouse, tmp_path / "catalogs.yaml")) as opened:
+    with open_workspace(WorkspaceSettings(f"sqlite:///{tmp_path}/state.db", warehouse, tmp_path / "catalogs.yaml")) as opened:
         catalog = opened.catalog("lake")
         catalog.create_database("sales", CatalogDatabase())
         catalog.create_table(OLD.path, ENTRY)

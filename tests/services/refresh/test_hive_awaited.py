@@ -9,7 +9,7 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import AwaitedData
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.services.refresh.binding import what_is_not_there
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.support.metastore import HiveMetastore
 
@@ -19,7 +19,7 @@ EVENTS = TableIdentifier("hms", "awaited", "events")
 def test_a_partition(tmp_path: Path, hive_metastore: HiveMetastore) -> None:
     file = tmp_path / "catalogs.yaml"
     file.write_text(f"catalogs: [{{name: hms, type: hive, connection-params: {{uri: '{hive_metastore.uri}'}}}}]\n")
-    with open_workspace(Settings(f"sqlite:///{tmp_path}/state.db", f"file://{tmp_path}/warehouse", file)) as workspace:
+    with open_workspace(WorkspaceSettings(f"sqlite:///{tmp_path}/state.db", f"file://{tmp_path}/warehouse", file)) as workspace:
 
         def look(partition: str) -> str | None:
             return what_is_not_there(workspace, AwaitedData(partition, EVENTS))

@@ -18,7 +18,7 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.metastore import HiveMetastore
 from tests.support.spark import PlainSpark
@@ -62,7 +62,7 @@ def workspace(tmp_path: Path, empty_state: Path, hive_metastore: HiveMetastore, 
         f"connection-params: {{uri: '{hive_metastore.uri}', warehouse: 'file://{tmp_path}/warehouse'}}}}]"
     )
     state = shutil.copy(empty_state, tmp_path / "state.db")
-    with open_workspace(Settings(f"sqlite:///{state}", f"file://{tmp_path}/unused", catalogs)) as workspace:
+    with open_workspace(WorkspaceSettings(f"sqlite:///{state}", f"file://{tmp_path}/unused", catalogs)) as workspace:
         yield workspace
 
 

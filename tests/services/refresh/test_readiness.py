@@ -15,14 +15,14 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import AwaitedData, AwaitedRows
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.refresh.binding import what_is_not_there
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.object_store import BUCKET, running_object_store
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    with open_workspace(Settings(f"sqlite:///{tmp_path}/state.db", f"file://{tmp_path}/warehouse")) as opened:
+    with open_workspace(WorkspaceSettings(f"sqlite:///{tmp_path}/state.db", f"file://{tmp_path}/warehouse")) as opened:
         yield opened
 
 
@@ -95,6 +95,6 @@ def test_rows_of_a_server_that_is_away(tmp_path: Path) -> None:
     file = tmp_path / "catalogs.yaml"
     file.write_text("catalogs: [{name: gone, type: jdbc, connection-params: {url: 'postgresql://me@127.0.0.1:1/gone'}}]\n")
     awaited = AwaitedData("", TableIdentifier("gone", "gone", "orders"), AwaitedRows(5, "jdbc"))
-    with open_workspace(Settings(f"sqlite:///{tmp_path}/state.db", f"file://{tmp_path}/warehouse", file)) as workspace:
+    with open_workspace(WorkspaceSettings(f"sqlite:///{tmp_path}/state.db", f"file://{tmp_path}/warehouse", file)) as workspace:
         told = str(what_is_not_there(workspace, awaited))
     assert told.startswith("5 rows in gone.gone.orders cannot be looked for: Cannot read jdbc:postgresql://127.0.0.1:1/gone")

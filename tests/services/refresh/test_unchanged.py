@@ -30,7 +30,7 @@ from airflow_dynamic_tables.services.refresh.change_detection import Moved, dete
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, StreamBatch
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.tables.entries import registered_or_new
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import list_tables
@@ -122,7 +122,7 @@ class Bench:
 
 @pytest.fixture
 def bench(clock: Clock, tmp_path: Path, empty_state: Path) -> Iterator[Bench]:
-    settings = Settings(f"sqlite:///{shutil.copy(empty_state, tmp_path)}", f"file://{tmp_path}/warehouse")
+    settings = WorkspaceSettings(f"sqlite:///{shutil.copy(empty_state, tmp_path)}", f"file://{tmp_path}/warehouse")
     with open_workspace(settings, clock) as workspace:
         bench = Bench(workspace, clock, tmp_path)
         bench.write()

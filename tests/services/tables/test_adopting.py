@@ -22,7 +22,7 @@ from airflow_dynamic_tables.services.lifecycle.registration import Registration,
 from airflow_dynamic_tables.services.maintenance.sweeping import upgrade
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.jobs import refresh
 from tests.support.metastore import HiveMetastore
@@ -43,17 +43,17 @@ def database(plain_spark: PlainSpark) -> Iterator[None]:
 
 
 @pytest.fixture
-def settings(tmp_path: Path, hive_metastore: HiveMetastore) -> Settings:
+def settings(tmp_path: Path, hive_metastore: HiveMetastore) -> WorkspaceSettings:
     """The metastore as catalog ``hms``."""
     file = tmp_path / "catalogs.yaml"
     file.write_text(
         f"catalogs: [{{name: hms, type: hive, connection-params: {{uri: '{hive_metastore.uri}'}}}}, {{name: lake, type: sql}}]"
     )
-    return Settings(f"sqlite:///{tmp_path}/state.db", f"file://{tmp_path}/warehouse", file)
+    return WorkspaceSettings(f"sqlite:///{tmp_path}/state.db", f"file://{tmp_path}/warehouse", file)
 
 
 @pytest.fixture
-def workspace(settings: Settings) -> Iterator[Workspace]:
+def workspace(settings: WorkspaceSettings) -> Iterator[Workspace]:
     """The state, open."""
     with open_workspace(settings) as opened:
         upgrade(opened)
@@ -114,7 +114,7 @@ def test_the_first_refresh_replaces_what_it_planned_and_nothing_else(
 
 @pytest.mark.spark
 def test_a_table_without_partitions_is_read_as_it_was_until_the_first_refresh(
-    settings: Settings, workspace: Workspace, plain_spark: PlainSpark, spark: SparkSession, tmp_path: Path
+    settings: WorkspaceSettings, workspace: Workspace, plain_spark: PlainSpark, spark: SparkSession, tmp_path: Path
 ) -> None:
     plain_spark.sql("CREATE TABLE t USING orc AS SELECT 1 AS id, 'x' AS ds")
     table = definition(tmp_path, partitioned=False, format="orc")

@@ -19,7 +19,7 @@ from airflow_dynamic_tables.services.deployments.applying import Outcome, apply
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Change
 from airflow_dynamic_tables.services.lifecycle.registration import Registration, ensure
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.tables.entries import deployed_by
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
@@ -35,7 +35,9 @@ def opened(tmp_path: Path) -> Iterator[Open]:
     with ExitStack() as stack:
 
         def open_one(name: str) -> Workspace:
-            settings = Settings(f"sqlite:///{tmp_path}/{name}.db", f"file://{tmp_path}/unused", tmp_path / "catalogs.yaml")
+            settings = WorkspaceSettings(
+                f"sqlite:///{tmp_path}/{name}.db", f"file://{tmp_path}/unused", tmp_path / "catalogs.yaml"
+            )
             return stack.enter_context(open_workspace(settings))
 
         yield open_one

@@ -23,7 +23,7 @@ from airflow_dynamic_tables.services.maintenance.sweeping import recover, sweep
 from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, commit, run
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, utc_now
 from airflow_dynamic_tables.services.writes.leases import LEASE
@@ -57,7 +57,7 @@ class Shop:
         catalogs.write_text(f"catalogs: [{{name: hms, type: hive, connection-params: {parameters}}}]")
         (folder / "tables.yaml").write_text(table.format(database=self.database))
         (self.definition,) = load_definitions(folder / "tables.yaml").tables.values()
-        self.settings = Settings(f"sqlite:///{folder}/state.db", f"file://{folder}/unused", catalogs)
+        self.settings = WorkspaceSettings(f"sqlite:///{folder}/state.db", f"file://{folder}/unused", catalogs)
         self.metastore = Metastore(uri)
         self.ahead = timedelta()
         self.workspace: Workspace = open_workspace(self.settings, lambda: utc_now() + self.ahead)

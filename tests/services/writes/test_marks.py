@@ -20,7 +20,7 @@ from airflow_dynamic_tables.services.maintenance.sweeping import SweepReport, sw
 from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.services.writes.owner_markers import MARKS
@@ -58,7 +58,7 @@ class Pair:
         self.mine, self.theirs = (self.opened(folder / f"{name}.db") for name in ("mine", "theirs"))
 
     def opened(self, state: Path) -> Workspace:
-        settings = Settings(f"sqlite:///{state}", f"file://{self.folder}/unused", self.folder / "catalogs.yaml")
+        settings = WorkspaceSettings(f"sqlite:///{state}", f"file://{self.folder}/unused", self.folder / "catalogs.yaml")
         return open_workspace(settings, lambda: datetime.now(UTC) + self.ahead)
 
     @property

@@ -13,7 +13,7 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
@@ -40,7 +40,7 @@ class VersionBench:
     workspace: Workspace = field(init=False)
 
     def __post_init__(self) -> None:
-        settings = Settings(self.database_url, f"file://{self.folder}/warehouse")
+        settings = WorkspaceSettings(self.database_url, f"file://{self.folder}/warehouse")
         self.workspace = open_workspace(settings, lambda: datetime.now(UTC) + self.ahead)
         (self.folder / "sales.yaml").write_text(YAML)
         self.definitions = load_definitions(self.folder / "sales.yaml")

@@ -15,7 +15,7 @@ from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.table import Table
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.support.faults.row_digests import rows_digest, text, total
 
@@ -48,7 +48,7 @@ class IcebergReader:
 
     def __init__(self, database_url: str, warehouse: str, identifier: TableIdentifier, rota: Rota) -> None:
         self._catalog = SqlCatalog("lake", uri=database_url, warehouse=warehouse)
-        self._workspace = open_workspace(Settings(database_url, warehouse))
+        self._workspace = open_workspace(WorkspaceSettings(database_url, warehouse))
         self._identifier = identifier
         self._rota = rota
         self._polls = 0

@@ -34,7 +34,7 @@ from airflow_dynamic_tables.services.maintenance import sweeping
 from airflow_dynamic_tables.services.maintenance.sweeping import SweepReport
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import begin, run
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, utc_now
 from airflow_dynamic_tables.services.writes.leases import LEASE
@@ -82,7 +82,7 @@ class Site:
 
     def open(self, clock: Callable[[], datetime] = utc_now) -> Workspace:
         """The workspace, as this process sees it."""
-        return open_workspace(Settings(self.database_url, self.warehouse, self.catalogs), clock)
+        return open_workspace(WorkspaceSettings(self.database_url, self.warehouse, self.catalogs), clock)
 
     def definitions(self, more: tuple[str, ...] = ()) -> str:
         """The text that defines the table, with more columns."""

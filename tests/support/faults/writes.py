@@ -14,7 +14,7 @@ from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS
 from airflow_dynamic_tables.ledger.base import StageState
 from airflow_dynamic_tables.services.ctas.running import create_table_as
-from airflow_dynamic_tables.services.ctas.wanted import Created, Outcome, Purpose, QueryPlace, WantedTable
+from airflow_dynamic_tables.services.ctas.wanted import Created, CtasOutcome, Purpose, QueryPlace, WantedTable
 from airflow_dynamic_tables.services.deployments import applying
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Change
@@ -208,7 +208,7 @@ class Create(Write):
 
     def heal(self, site: Site, cure: str, seen: Rows) -> Rows:
         made = create(site, Attempt("next", {"3": [30]}, owner_of(cure)))
-        assert made.outcome is (Outcome.REPLACED if seen else Outcome.CREATED)
+        assert made.outcome is (CtasOutcome.REPLACED if seen else CtasOutcome.CREATED)
         return {"3": [30]}
 
 

@@ -15,7 +15,7 @@ from airflow_dynamic_tables.clients.files import delete_folder, exists, list_ent
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.schema import PATTERN_SIGNS
-from airflow_dynamic_tables.core.streaming.stream_plans import NO_PROGRESS, WORKER_FILE, Answer, Progress
+from airflow_dynamic_tables.core.streaming.stream_plans import NO_PROGRESS, WORKER_FILE, Answer, StreamProgress
 from airflow_dynamic_tables.core.versions import StreamPosition
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -132,10 +132,10 @@ class Place:
         """Return the file in which a job records its progress."""
         return f"{self.of(stream)}/progress.json"
 
-    def progress(self, stream: Stream) -> Progress:
+    def progress(self, stream: Stream) -> StreamProgress:
         """Return the progress of a stream, as last recorded by its job."""
         try:
-            return Progress.from_json(read_text(self.progress_file(stream)))
+            return StreamProgress.from_json(read_text(self.progress_file(stream)))
         except (FileNotFoundError, ValueError):
             return NO_PROGRESS
 
@@ -178,7 +178,7 @@ def named_like_a_pattern(noted: str) -> str | None:
     return next((file for file in files if not PATTERN_SIGNS.isdisjoint(file)), None)
 
 
-def stream_progress(workspace: Workspace, identifier: TableIdentifier) -> Progress | None:
+def stream_progress(workspace: Workspace, identifier: TableIdentifier) -> StreamProgress | None:
     """Return the progress of the stream of a table; ``None`` if it has none, or its first batch is in progress.
 
     :raises TableNotFoundError: if the catalog does not have the table.
