@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from airflow_dynamic_tables.clients.connections import Connection, Connections
 from airflow_dynamic_tables.exceptions import WorkflowNotFoundError
-from airflow_dynamic_tables.schedulers.base import DAG_TAG, Handler, Workflow, WorkflowOutcome, WorkflowScheduler
+from airflow_dynamic_tables.schedulers.base import DAG_TAG, Handler, Outcome, Workflow, WorkflowScheduler
 from airflow_dynamic_tables.schedulers.http import Address, BaseTransport, HttpAnswer, HttpServer, address_of
 
 REFRESHES = ("DynamicTableRefreshOperator", "ContinuousRefreshOperator")
@@ -248,7 +248,7 @@ class AirflowScheduler(WorkflowScheduler):
         connection = connections(CONNECTION)
         return cls(AirflowApi(address_of("Airflow", CONNECTION, connection), connection))
 
-    def create(self, workflow: Workflow) -> WorkflowOutcome:
+    def create(self, workflow: Workflow) -> Outcome:
         """Return whether Airflow already has the DAG. Airflow generates it from the definitions, which contain the schedule."""
         dag_id = workflow.workflow_id
         dag = self._api.dag(dag_id)
@@ -256,27 +256,27 @@ class AirflowScheduler(WorkflowScheduler):
             told = f"Airflow does not have the DAG {dag_id} yet; it makes it when it next reads the definitions."
         else:
             told = f"Airflow has the DAG {dag_id}{', which is paused' if dag.is_paused else ''}."
-        return WorkflowOutcome({"schedulerType": "airflow", "endpoint": self._api.url, "workflowId": dag_id}, told)
+        return Outcome({"schedulerType": "airflow", "endpoint": self._api.url, "workflowId": dag_id}, told)
 
-    def suspend(self, handler: Handler) -> WorkflowOutcome:
+    def suspend(self, handler: Handler) -> Outcome:
         """Pause the DAG, if it refreshes only this table."""
         return self._set_paused(handler, is_paused=True)
 
-    def resume(self, handler: Handler) -> WorkflowOutcome:
+    def resume(self, handler: Handler) -> Outcome:
         """Unpause the DAG, if it refreshes only this table."""
         return self._set_paused(handler, is_paused=False)
 
-    def delete(self, handler: Handler) -> WorkflowOutcome:
+    def delete(self, handler: Handler) -> Outcome:
         """Delete Airflow's metadata of the DAG and its runs, unless it also refreshes other tables."""
         dag_id = handler["workflowId"]
         dag = self._api.dag(dag_id)
         if dag is None:
-            return WorkflowOutcome(handler, f"Airflow has no DAG {dag_id}.")
+            return Outcome(handler, f"Airflow has no DAG {dag_id}.")
         # A DAG whose definition was removed still lists its last tasks; their tables do not matter.
         if not dag.is_stale and (others := self._api.refreshes(dag_id) - 1) > 0:
-            return WorkflowOutcome(handler, f"The DAG {dag_id} stays: it refreshes {_tables(others)} more.")
+            return Outcome(handler, f"The DAG {dag_id} stays: it refreshes {_tables(others)} more.")
         self._api.delete(dag_id)
-        return WorkflowOutcome(handler, f"Airflow has forgotten the DAG {dag_id} and its runs.")
+        return Outcome(handler, f"Airflow has forgotten the DAG {dag_id} and its runs.")
 
     def paused(self, workflow_ids: Collection[str]) -> dict[str, bool]:
         """See :meth:`WorkflowScheduler.paused`."""
@@ -287,13 +287,13 @@ class AirflowScheduler(WorkflowScheduler):
         """Close the connections."""
         self._api.close()
 
-    def _set_paused(self, handler: Handler, *, is_paused: bool) -> WorkflowOutcome:
+    def _set_paused(self, handler: Handler, *, is_paused: bool) -> Outcome:
         dag_id = handler["workflowId"]
         verb = "paused" if is_paused else "unpaused"
         if (others := self._api.refreshes(dag_id) - 1) > 0:
-            return WorkflowOutcome(handler, f"The DAG {dag_id} is not {verb}: it refreshes {_tables(others)} more.")
+            return Outcome(handler, f"The DAG {dag_id} is not {verb}: it refreshes {_tables(others)} more.")
         self._api.set_paused(dag_id, is_paused)
-        return WorkflowOutcome(handler, f"The DAG {dag_id} is {verb}.")
+        return Outcome(handler, f"The DAG {dag_id} is {verb}.")
 
 
 def _tables(count: int) -> str:

@@ -37,7 +37,7 @@ class Workflow:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkflowOutcome:
+class Outcome:
     """Result of a change of a workflow: the new handler for the catalog, and a sentence for users."""
 
     handler: Handler
@@ -63,28 +63,28 @@ class WorkflowScheduler(ABC):
         """
 
     @abstractmethod
-    def create(self, workflow: Workflow) -> WorkflowOutcome:
+    def create(self, workflow: Workflow) -> Outcome:
         """Create the workflow of a table; an existing one is updated to the cron expression and time zone.
 
         :raises UnsupportedScheduleError: when this scheduler does not support the schedule.
         """
 
     @abstractmethod
-    def suspend(self, handler: Handler) -> WorkflowOutcome:
+    def suspend(self, handler: Handler) -> Outcome:
         """Stop starting refreshes; running ones are not interrupted.
 
         :raises WorkflowNotFoundError: when there is no such workflow.
         """
 
     @abstractmethod
-    def resume(self, handler: Handler) -> WorkflowOutcome:
+    def resume(self, handler: Handler) -> Outcome:
         """Start refreshes again; missed ticks are not caught up individually.
 
         :raises WorkflowNotFoundError: as of :meth:`suspend`.
         """
 
     @abstractmethod
-    def delete(self, handler: Handler) -> WorkflowOutcome:
+    def delete(self, handler: Handler) -> Outcome:
         """Delete a workflow; does nothing if it does not exist."""
 
     def paused(self, workflow_ids: Collection[str]) -> Mapping[str, bool]:  # noqa: ARG002

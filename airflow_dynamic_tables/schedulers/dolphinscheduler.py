@@ -12,7 +12,7 @@ from airflow_dynamic_tables.core.cron import quartz_expression
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import shown
 from airflow_dynamic_tables.exceptions import ConfigurationError, SchedulerError, UnsupportedScheduleError, WorkflowNotFoundError
-from airflow_dynamic_tables.schedulers.base import Handler, Workflow, WorkflowOutcome, WorkflowScheduler
+from airflow_dynamic_tables.schedulers.base import Handler, Outcome, Workflow, WorkflowScheduler
 from airflow_dynamic_tables.schedulers.http import Address, HttpServer, address_of
 
 _PAGE = 100
@@ -292,7 +292,7 @@ class DolphinScheduler(WorkflowScheduler):
         project = connection.extra.get("project") or _PROJECT
         return cls(api, project, _refresh_url(connection), connection.extra.get("gateway_token"))
 
-    def create(self, workflow: Workflow) -> WorkflowOutcome:
+    def create(self, workflow: Workflow) -> Outcome:
         """Create a workflow and its schedule and set them online; existing ones are updated to the definition."""
         try:
             time_table = QuartzSchedule(quartz_expression(workflow.cron), workflow.timezone)
@@ -308,15 +308,15 @@ class DolphinScheduler(WorkflowScheduler):
             self._api.release(project, code, online=True)
         self._schedule(project, code, time_table)
         told = f"DolphinScheduler runs the workflow {workflow.workflow_id} of project {self._project} at {time_table.crontab}."
-        return WorkflowOutcome(self._handler(workflow.workflow_id, project, code), told)
+        return Outcome(self._handler(workflow.workflow_id, project, code), told)
 
-    def suspend(self, handler: Handler) -> WorkflowOutcome:
+    def suspend(self, handler: Handler) -> Outcome:
         """Set the workflow and its schedule offline."""
         project, code = _codes(handler)
         self._api.release(project, code, online=False)
-        return WorkflowOutcome(handler, f"The workflow {handler['workflowId']} of DolphinScheduler is offline.")
+        return Outcome(handler, f"The workflow {handler['workflowId']} of DolphinScheduler is offline.")
 
-    def resume(self, handler: Handler) -> WorkflowOutcome:
+    def resume(self, handler: Handler) -> Outcome:
         """Set the workflow and its schedule online."""
         project, code = _codes(handler)
         self._api.release(project, code, online=True)
@@ -324,9 +324,9 @@ class DolphinScheduler(WorkflowScheduler):
         if schedule is None:
             raise WorkflowNotFoundError(f"The workflow {handler['workflowId']} of DolphinScheduler has no schedule any more.")
         self._api.release_schedule(project, schedule.id, online=True)
-        return WorkflowOutcome(handler, f"The workflow {handler['workflowId']} of DolphinScheduler is online.")
+        return Outcome(handler, f"The workflow {handler['workflowId']} of DolphinScheduler is online.")
 
-    def delete(self, handler: Handler) -> WorkflowOutcome:
+    def delete(self, handler: Handler) -> Outcome:
         """Delete the workflow, its schedule and its runs; the project is kept."""
         project, code = _codes(handler)
         try:
@@ -334,8 +334,8 @@ class DolphinScheduler(WorkflowScheduler):
             self._api.release(project, code, online=False)
             self._api.delete_workflow(project, code)
         except WorkflowNotFoundError:
-            return WorkflowOutcome(handler, f"DolphinScheduler has no workflow {handler['workflowId']}.")
-        return WorkflowOutcome(handler, f"DolphinScheduler has deleted the workflow {handler['workflowId']}.")
+            return Outcome(handler, f"DolphinScheduler has no workflow {handler['workflowId']}.")
+        return Outcome(handler, f"DolphinScheduler has deleted the workflow {handler['workflowId']}.")
 
     def close(self) -> None:
         """Close the connections."""

@@ -30,7 +30,7 @@ from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER
 from airflow_dynamic_tables.services.deployments import applying
-from airflow_dynamic_tables.services.deployments.applying import Applied, Outcome
+from airflow_dynamic_tables.services.deployments.applying import Applied, ApplyOutcome
 from airflow_dynamic_tables.services.deployments.comparing import DeployedColumns, refined
 from airflow_dynamic_tables.services.deployments.declaring import definition_of, deployed_table, deployed_tables
 from airflow_dynamic_tables.services.deployments.diffing import differences
@@ -155,7 +155,7 @@ def apply(arguments: Namespace) -> int:
     for one in found:
         if one.change is Change.REMOVED:
             print(f"{one.identifier} is no longer declared; {one.next}.", file=sys.stderr)
-    is_done = all(one.outcome is not Outcome.NOT_DONE for one in done)
+    is_done = all(one.outcome is not ApplyOutcome.NOT_DONE for one in done)
     return OK if is_done and (sound or arguments.tables) else FAILED
 
 
@@ -198,7 +198,7 @@ def _print(done: list[Applied], form: str) -> None:
     if form != "table":
         output.listing(done, form)
         return
-    some = [one for one in done if one.outcome is not Outcome.UNCHANGED]
+    some = [one for one in done if one.outcome is not ApplyOutcome.UNCHANGED]
     output.listing(some, "table", _SHOWN)
     counts = Counter(one.outcome.words for one in done)
     print(f"{output.counted(len(done), 'table')}: {output.summed(counts)}.", file=sys.stderr)

@@ -78,7 +78,7 @@ Refresh = Callable[[DynamicTable], Version | Skipped]
 """Replaces all rows of a table with Spark."""
 
 
-class Outcome(StrEnum):
+class ApplyOutcome(StrEnum):
     """The result of applying a difference."""
 
     UNCHANGED = "UNCHANGED"
@@ -98,7 +98,7 @@ class Applied:
 
     identifier: TableIdentifier
     change: Change
-    outcome: Outcome
+    outcome: ApplyOutcome
     detail: str | None = None
     version: int | None = None
 
@@ -115,7 +115,7 @@ def apply(
     try:
         return _applied(workspace, found, table, takes_over=takes_over, refresh=refresh)
     except DynamicTableError as error:
-        return Applied(found.identifier, found.change, Outcome.NOT_DONE, str(error))
+        return Applied(found.identifier, found.change, ApplyOutcome.NOT_DONE, str(error))
 
 
 def _applied(
@@ -130,7 +130,7 @@ def _applied(
     elif change is Change.REBUILD and refresh is None:
         why_not = f"{found.reason} It takes apply --refresh."
     if why_not is not None:
-        return Applied(found.identifier, change, Outcome.NOT_DONE, why_not)
+        return Applied(found.identifier, change, ApplyOutcome.NOT_DONE, why_not)
     is_same = change is Change.UNCHANGED and found.claimed is None
     registration = Registration.UNCHANGED
     if not is_same or table.scheduler is not None:
@@ -138,9 +138,9 @@ def _applied(
     if change.makes_other_rows and refresh is not None:
         made = refresh(table)
         if isinstance(made, Skipped):
-            return Applied(found.identifier, change, Outcome.NOT_DONE, str(made.reason))
-        return Applied(found.identifier, change, Outcome.REFRESHED, version=made.number)
-    outcome = Outcome.UNCHANGED if registration is Registration.UNCHANGED else Outcome.REGISTERED
+            return Applied(found.identifier, change, ApplyOutcome.NOT_DONE, str(made.reason))
+        return Applied(found.identifier, change, ApplyOutcome.REFRESHED, version=made.number)
+    outcome = ApplyOutcome.UNCHANGED if registration is Registration.UNCHANGED else ApplyOutcome.REGISTERED
     return Applied(found.identifier, change, outcome, _LEFT.get(change))
 
 

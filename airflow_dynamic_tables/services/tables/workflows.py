@@ -14,7 +14,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.cache import restored
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, SchedulerError
-from airflow_dynamic_tables.schedulers.base import Handler, Workflow, WorkflowOutcome, WorkflowScheduler
+from airflow_dynamic_tables.schedulers.base import Handler, Outcome, Workflow, WorkflowScheduler
 from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER
 from airflow_dynamic_tables.services.tables.entries import job_detail, scheduler_of
 from airflow_dynamic_tables.services.workspace import Workspace, as_dynamic
@@ -110,7 +110,7 @@ def keep_unpaused(workspace: Workspace, former: Handler, table: DynamicTable) ->
 
 
 def _asked(
-    workspace: Workspace, entry: CatalogDynamicTable, done: str, ask: Callable[[WorkflowScheduler, Handler], WorkflowOutcome]
+    workspace: Workspace, entry: CatalogDynamicTable, done: str, ask: Callable[[WorkflowScheduler, Handler], Outcome]
 ) -> str:
     try:
         with workspace.scheduler(scheduler_of(entry)) as scheduler:
@@ -120,7 +120,7 @@ def _asked(
         return f"The table is {done}. Its workflow {workflow} in {scheduler_of(entry)} is not, because: {error}"
 
 
-def _made(workspace: Workspace, table: DynamicTable, scheduler: WorkflowScheduler) -> WorkflowOutcome:
+def _made(workspace: Workspace, table: DynamicTable, scheduler: WorkflowScheduler) -> Outcome:
     if table.cron is None:
         raise ConfigurationError(f"{table.identifier} has no schedule, so {table.scheduler} cannot have it refreshed.")
     workflow = Workflow(table.identifier, table.workflow_id, table.cron, table.timezone)

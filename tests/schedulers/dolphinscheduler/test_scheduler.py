@@ -17,7 +17,7 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedScheduleError,
     WorkflowNotFoundError,
 )
-from airflow_dynamic_tables.schedulers.base import Workflow, WorkflowOutcome, WorkflowScheduler
+from airflow_dynamic_tables.schedulers.base import Outcome, Workflow, WorkflowScheduler
 from airflow_dynamic_tables.schedulers.registry import open_scheduler
 from tests.support.schedulers.dolphin import PROJECT, StandIn
 
@@ -28,7 +28,7 @@ def _scheduler(dolphin: StandIn) -> WorkflowScheduler:
     return open_scheduler("dolphinscheduler", dolphin.connections)
 
 
-def _create(dolphin: StandIn, workflow: Workflow = ORDERS) -> WorkflowOutcome:
+def _create(dolphin: StandIn, workflow: Workflow = ORDERS) -> Outcome:
     with _scheduler(dolphin) as scheduler:
         return scheduler.create(workflow)
 

@@ -12,7 +12,7 @@ from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
-from airflow_dynamic_tables.services.deployments.applying import Outcome, apply
+from airflow_dynamic_tables.services.deployments.applying import ApplyOutcome, apply
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Change, Difference
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
@@ -70,7 +70,7 @@ def test_a_partitioned_table_is_left_alone(shop: Shop) -> None:
         assert "by another name" in (found.next or "")
         (table,) = definitions.tables.values()
         done = apply(shop.workspace, found, table, refresh=lambda table: shop.fill(table, full=True))
-        assert (done.outcome, done.detail) == (Outcome.NOT_DONE, found.reason)
+        assert (done.outcome, done.detail) == (ApplyOutcome.NOT_DONE, found.reason)
     assert shop.entry(first).expanded_query == first.expanded_query
     assert shop.entry(first).partition_keys == ("ds",)
     assert sample(shop.workspace, first.identifier, 9) == [{"n": 1, "extra": 1, "ds": "1"}]
@@ -87,6 +87,6 @@ def test_a_table_without_keys_is_made_anew(shop: Shop) -> None:
     assert (found.change, found.is_possible) == (Change.REBUILD, True)
     (table,) = definitions.tables.values()
     done = apply(shop.workspace, found, table, refresh=lambda table: shop.fill(table, full=True))
-    assert (done.outcome, done.version) == (Outcome.REFRESHED, 2)
+    assert (done.outcome, done.version) == (ApplyOutcome.REFRESHED, 2)
     assert sample(shop.workspace, first.identifier, 9) == [{"ds": "1", "n": 1}]
     assert shop.difference(definitions).change is Change.UNCHANGED

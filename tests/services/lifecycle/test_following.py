@@ -14,7 +14,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import DefinitionError
-from airflow_dynamic_tables.services.deployments.applying import Outcome, apply
+from airflow_dynamic_tables.services.deployments.applying import ApplyOutcome, apply
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Change
 from airflow_dynamic_tables.services.lifecycle.registration import Registration, register
@@ -51,7 +51,7 @@ def renamed(workspace: Workspace, tmp_path: Path) -> Definitions:
 def test_apply_renames(workspace: Workspace, renamed: Definitions) -> None:
     (found,) = differences(workspace, renamed)
     assert (found.change, found.reason) == (Change.METADATA, f"it is renamed from {OLD}, with its data")
-    assert apply(workspace, found, renamed.tables[NEW]).outcome is Outcome.REGISTERED
+    assert apply(workspace, found, renamed.tables[NEW]).outcome is ApplyOutcome.REGISTERED
     assert sample(workspace, NEW, 9) == [{"x": 1}]
     assert not workspace.catalog("lake").table_exists(OLD.path)
     (again,) = differences(workspace, renamed)

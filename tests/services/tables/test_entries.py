@@ -15,7 +15,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.services.deployments.applying import Outcome, apply
+from airflow_dynamic_tables.services.deployments.applying import ApplyOutcome, apply
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Change
 from airflow_dynamic_tables.services.lifecycle.registration import Registration, ensure
@@ -94,8 +94,8 @@ def test_of_two_installations_the_second_one_is_told(opened: Open, tmp_path: Pat
     (found,) = differences(theirs, second)
     assert found.claimed == str(raised.value)
     refused = apply(theirs, found, second.tables[NUMBERS])
-    assert (refused.outcome, refused.detail) == (Outcome.NOT_DONE, found.claimed)
-    assert apply(theirs, found, second.tables[NUMBERS], takes_over=True).outcome is Outcome.REGISTERED
+    assert (refused.outcome, refused.detail) == (ApplyOutcome.NOT_DONE, found.claimed)
+    assert apply(theirs, found, second.tables[NUMBERS], takes_over=True).outcome is ApplyOutcome.REGISTERED
     assert owner(theirs) == str(tmp_path / "theirs" / "b.yaml")
     with pytest.raises(ConfigurationError, match="is declared by two"):
         ensure(mine, first.tables[NUMBERS])
@@ -109,7 +109,7 @@ def test_the_same_declaration_is_told_and_stops_no_refresh(opened: Open, tmp_pat
     (found,) = differences(theirs, definitions)
     assert found.change is Change.UNCHANGED
     assert found.claimed is not None
-    assert apply(theirs, found, definitions.tables[NUMBERS], takes_over=True).outcome is Outcome.REGISTERED
+    assert apply(theirs, found, definitions.tables[NUMBERS], takes_over=True).outcome is ApplyOutcome.REGISTERED
     (found,) = differences(theirs, definitions)
     assert found.claimed is None
     assert [one.change for one in differences(mine, Definitions())] == [], "what others deploy is not ours to miss"
@@ -138,7 +138,7 @@ def test_another_folder_that_still_declares_it_is_told(opened: Open, tmp_path: P
     assert found.claimed is not None
     for folder in ("one", "two"):
         assert f"{tmp_path}/{folder}/a.yaml on {socket.gethostname()}" in found.claimed
-    assert apply(workspace, found, other.tables[NUMBERS]).outcome is Outcome.NOT_DONE
+    assert apply(workspace, found, other.tables[NUMBERS]).outcome is ApplyOutcome.NOT_DONE
     declared(tmp_path / "one" / "a.yaml", name="numbers_of_others")
     (found,) = differences(workspace, other)
     assert found.claimed is None, "it is no longer declared there"

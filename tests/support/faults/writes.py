@@ -144,7 +144,7 @@ class Apply(Rebuild):
         is_new = seen == self.new
         assert difference(site) is (Change.UNCHANGED if is_new else Change.REBUILD)
         done = apply_with_refresh(site, Attempt("next", {"1": [100]}, owner_of(cure), full_refresh=True))
-        assert done.outcome is (applying.Outcome.UNCHANGED if is_new else applying.Outcome.REFRESHED), done
+        assert done.outcome is (applying.ApplyOutcome.UNCHANGED if is_new else applying.ApplyOutcome.REFRESHED), done
         return seen if is_new else {"1": [100]}
 
 
