@@ -42,7 +42,10 @@ _REST_CATALOG = "https://catalog.example.com"
 _POSTGRES = "postgresql://etl@postgres:5432/shop"
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
-LARGE = {f"docs/{name}.md" for name in ("airflow", "catalogs", "cli", "ctas", "hive", "iceberg-catalogs", "query-tests")}
+LARGE = {
+    f"docs/{name}.md"
+    for name in ("airflow", "catalogs", "cli", "ctas", "development", "hive", "iceberg-catalogs", "postgres", "query-tests")
+}
 """Pages that take long, and whose subjects have tests of their own."""
 
 STAND_INS = {

@@ -187,6 +187,7 @@ def test_a_tick_goes_through_all_formats(formats: Formats, scheduled: list[str])
 
 
 @pytest.mark.usefixtures("scheduled")
+@pytest.mark.large
 def test_airflow_keeps_no_secret_of_a_catalog(formats: Formats) -> None:
     airflow = formats.stack.airflow
     shop = formats.settings.connections("formats_shop")
