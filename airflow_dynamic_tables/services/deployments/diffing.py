@@ -195,8 +195,8 @@ class _Look:
         before = (entry.definition or {}).get(ROWS_BEFORE)
         if before is None:
             return False
-        now = self._workspace.readable(here.catalog).get_table(here.path)
-        return isinstance(now, CatalogDynamicTable) and now.snapshot == before
+        current = self._workspace.table(here, entry.format).current()
+        return current is not None and before in (current.token, current.snapshot)
 
     def _cost(self, identifier: TableIdentifier) -> Cost:
         catalog = self._workspace.readable(identifier.catalog)

@@ -38,13 +38,14 @@ from airflow_dynamic_tables.formats.registry import check_held
 from airflow_dynamic_tables.services.lifecycle.dropping import check_droppable, held
 from airflow_dynamic_tables.services.names import check_names
 from airflow_dynamic_tables.services.tables.entries import (
+    ROWS_BEFORE,
     altered,
+    changes_rows,
     check_owner,
     deployed_by,
     mark,
     new_entry,
     own_deployment,
-    rows_before,
     with_notes,
 )
 from airflow_dynamic_tables.services.tables.workflows import delete_workflow, keep_unpaused, schedule_workflow
@@ -163,7 +164,7 @@ def _altered(
 
 
 def _notes(workspace: Workspace, entry: CatalogDynamicTable, table: DynamicTable, *, takes_over: bool) -> dict[str, Any]:
-    """Return the notes beside an altered definition: its deployment, and the snapshot before the rows changed."""
+    """Return the notes beside an altered definition: its deployment, and the version before the rows changed."""
     if not takes_over and altered(entry, table) == entry:
         return {}  # only the state of its job has changed
     own = _mark(workspace, table)
@@ -172,7 +173,10 @@ def _notes(workspace: Workspace, entry: CatalogDynamicTable, table: DynamicTable
     before, now = deployed_by(entry.definition), deployed_by(own)
     if before is not None and now is not None and before.file != now.file:
         log.warning("%s was deployed from %s; %s declares it otherwise, and alters it.", table.identifier, before, now)
-    return {**own, **rows_before(entry, table)}
+    if not changes_rows(entry, table):
+        return own
+    current = workspace.table(table.identifier, entry.format).current()
+    return own if current is None else {**own, ROWS_BEFORE: current.token}
 
 
 def _new(workspace: Workspace, table: DynamicTable, state: JobState) -> CatalogDynamicTable:

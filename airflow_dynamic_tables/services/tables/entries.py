@@ -26,7 +26,10 @@ FORGOTTEN_COMMENTS = "forgotten_comments"
 """Key in the catalog's definition: columns whose comments the next refresh removes."""
 
 ROWS_BEFORE = "rows_before"
-"""Key in the catalog's definition: the snapshot of the table before its definition changed the rows."""
+"""Key in the catalog's definition: the token of the table's version before its definition changed the rows.
+
+Entries may still have its snapshot instead, which fences and compactions change without a new version.
+"""
 
 
 def new_entry(table: DynamicTable, job_state: JobState) -> CatalogDynamicTable:
@@ -79,11 +82,10 @@ def altered(entry: CatalogDynamicTable, table: DynamicTable, asked: Asked = Aske
     return with_notes(wanted, notes)
 
 
-def rows_before(entry: CatalogDynamicTable, table: DynamicTable) -> dict[str, Any]:
-    """Return a note with the snapshot of an entry if the new definition changes the rows."""
+def changes_rows(entry: CatalogDynamicTable, table: DynamicTable) -> bool:
+    """Return whether a definition makes other rows than an entry."""
     is_same = (entry.partition_keys, entry.format) == (table.partition_keys, table.format)
-    means_the_same = is_same and same_query(entry.expanded_query, table.expanded_query)
-    return {} if means_the_same or entry.snapshot is None else {ROWS_BEFORE: entry.snapshot}
+    return not (is_same and same_query(entry.expanded_query, table.expanded_query))
 
 
 def with_notes(entry: CatalogDynamicTable, notes: Mapping[str, Any]) -> CatalogDynamicTable:

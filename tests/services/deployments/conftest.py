@@ -20,10 +20,11 @@ from airflow_dynamic_tables.services.deployments.values import Difference
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.workspace import Workspace
-from tests.support.pyarrow_job import write_days
+from tests.support.pyarrow_job import Days, write_days
 
 VISITS = TableIdentifier("lake", "web", "visits")
 QUERY = "SELECT ds, n, extra FROM lake.raw.log"
+TWO_DAYS: Days = {"1": [1], "2": [2]}
 TOTAL = "SELECT ds, sum(extra) AS extra, count(*) AS visits FROM lake.web.visits GROUP BY ds"
 
 
@@ -46,7 +47,15 @@ dynamic_tables:
 """)
         return load_definitions(self.folder / "web.yaml")
 
-    def fill(self, definitions: Definitions, *, full: bool = False, more: tuple[str, ...] = ("extra",)) -> Version | Skipped:
+    def fill(
+        self,
+        definitions: Definitions,
+        *,
+        full: bool = False,
+        more: tuple[str, ...] = ("extra",),
+        days: Days = TWO_DAYS,
+        scattered: bool = False,
+    ) -> Version | Skipped:
         """A refresh of ``visits`` whose job writes a row for each of two days."""
         request = RefreshRequest(
             definitions.tables[VISITS],
@@ -56,7 +65,7 @@ dynamic_tables:
             owner="a test",
             full_refresh=full,
         )
-        return run(self.workspace, request, lambda plan: write_days(plan, {"1": [1], "2": [2]}, more=more))
+        return run(self.workspace, request, lambda plan: write_days(plan, days, more=more, scattered=scattered))
 
     def visits(self, definitions: Definitions) -> Difference:
         """How ``visits`` differs."""

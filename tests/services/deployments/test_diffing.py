@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
-from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, SchemaEvolutionError
+from airflow_dynamic_tables.formats.small_files import Limits
 from airflow_dynamic_tables.services.deployments.diffing import differences, no_longer_declared
 from airflow_dynamic_tables.services.deployments.values import Change, ColumnChange, Cost, Touched
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
+from airflow_dynamic_tables.services.maintenance.compacting import compact
 from tests.services.deployments.conftest import QUERY, VISITS, Bench
 
 TOTAL = TableIdentifier("lake", "web", "total")
@@ -226,6 +228,48 @@ def test_what_was_registered_waits_for_its_first_refresh(bench: Bench) -> None:
     assert bench.visits(other).change is Change.DATA
     bench.fill(other)
     assert bench.visits(other).change is Change.UNCHANGED
+
+
+@pytest.mark.parametrize("change", ["fence", "compaction"])
+def test_what_changes_no_rows_does_not_make_what_was_registered(bench: Bench, change: str) -> None:
+    """A sweep after a kill fences the commit off, and the maintenance compacts: both add a snapshot without a version."""
+    bench.fill(bench.declared(), days={"1": [1, 2, 3]}, scattered=True)
+    other = bench.declared("SELECT ds, n, 2 * extra AS extra FROM lake.raw.log")
+    ensure(bench.workspace, other.tables[VISITS])
+    before = snapshot_of(bench)
+    if change == "fence":
+        bench.workspace.existing_table(VISITS).stage("struck").fence()
+    else:
+        assert compact(bench.workspace, VISITS, Limits(many=1)).files
+    assert snapshot_of(bench) != before
+    assert bench.visits(other).change is Change.DATA
+    bench.fill(other)
+    assert bench.visits(other).change is Change.UNCHANGED
+
+
+def test_a_note_of_an_earlier_release(bench: Bench) -> None:
+    """It has the snapshot of the table instead of the token of its version."""
+    bench.fill(bench.declared())
+    other = bench.declared("SELECT ds, n, 2 * extra AS extra FROM lake.raw.log")
+    snapshot = snapshot_of(bench)
+    ensure(bench.workspace, other.tables[VISITS])
+
+    def noted(entry: AnyTable) -> AnyTable:
+        assert isinstance(entry, CatalogDynamicTable)
+        return replace(entry, definition={**(entry.definition or {}), "rows_before": snapshot})
+
+    catalog = bench.workspace.catalog("lake")
+    catalog.change_table(VISITS.path, noted)
+    assert bench.visits(other).change is Change.DATA
+    bench.fill(other)
+    assert bench.visits(other).change is Change.UNCHANGED
+
+
+def snapshot_of(bench: Bench) -> str | None:
+    """The current snapshot of ``visits``, according to its catalog."""
+    entry = bench.workspace.catalog("lake").get_table(VISITS.path)
+    assert isinstance(entry, CatalogDynamicTable)
+    return entry.snapshot
 
 
 def test_an_entry_of_an_earlier_release(bench: Bench) -> None:
