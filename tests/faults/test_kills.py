@@ -64,7 +64,7 @@ def test_killed_at(
             write.check_swept(site, decided)
             landed = decided
         elif decided and not landed:
-            with pytest.raises(TableAlreadyExistsError, match="was made by somebody else meanwhile"):
+            with pytest.raises(TableAlreadyExistsError, match="was created by another client meanwhile"):
                 create(site, Attempt("second", {"3": [30]}, STRUCK.owner))
             landed = decided
             check_seen(workspace, write, landed)
@@ -148,7 +148,7 @@ def test_killed_while_cleaning_up(
     if heir == "sweep":
         kill(fault_report, step, sweep, site)
     else:
-        kill(fault_report, step, refresh, site, Attempt("heir", STRUCK.days, "somebody else", STRUCK.planned))
+        kill(fault_report, step, refresh, site, Attempt("heir", STRUCK.days, "another owner", STRUCK.planned))
     with site.open() as workspace:
         check_seen(workspace, write, landed=False)
         if isinstance(write, Create):

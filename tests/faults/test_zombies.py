@@ -15,7 +15,7 @@ from tests.support.faults.writes import Compaction, Create, create
 BASE = Attempt("base", {"1": [1], "2": [2]})
 ZOMBIE = Attempt("zombie", {"1": [666], "3": [666]}, planned=("1", "3"))
 POINTS = ("opened", "writing", "commit", "publishing")
-HEIR = Attempt("heir", {"1": [10], "3": [30]}, "somebody else", planned=("1", "3"))
+HEIR = Attempt("heir", {"1": [10], "3": [30]}, "another owner", planned=("1", "3"))
 
 
 def stopped(fault_report: FaultReport, site: Site, point: str) -> Child:
@@ -166,7 +166,7 @@ def test_a_zombie_that_compacts_publishes_nothing(site: Site, step: str, fault_r
     zombie = victim(step, STOP, write.run, site)
     zombie.wait_until_stopped()
     fault_report.injected("SIGSTOP")
-    assert refresh(site, Attempt("next", {"1": [10]}, "somebody else", ("1",))).number == 2
+    assert refresh(site, Attempt("next", {"1": [10]}, "another owner", ("1",))).number == 2
     zombie.wake()
     assert zombie.answer() == (0, None)
     sweep(site)

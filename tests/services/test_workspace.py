@@ -45,7 +45,7 @@ def test_an_upgrade_makes_the_database_and_may_be_repeated(tmp_path: Path) -> No
 
 def test_what_does_not_answer_is_not_available(tmp_path: Path) -> None:
     with (
-        open_workspace(WorkspaceSettings("postgresql://nobody@localhost:1/none", str(tmp_path))) as workspace,
+        open_workspace(WorkspaceSettings("postgresql://user@localhost:1/none", str(tmp_path))) as workspace,
         pytest.raises(CatalogUnavailableError, match="Cannot reach"),
     ):
         check_available(workspace)

@@ -70,7 +70,7 @@ class SourceDifference:
 def difference(before: SourceState | None, now: SourceState | None) -> SourceDifference | None:
     """Compare two states of a table; ``None`` when it is certainly unchanged."""
     if before is None or now is None:
-        return SourceDifference(None, "nobody knows what it was like" if before is None else "nobody knows what it is like")
+        return SourceDifference(None, "its earlier state is unknown" if before is None else "its current state is unknown")
     if before.partitions is None or now.partitions is None:
         return SourceDifference(None, "it has no versions")
     for what in ("identity", "location", "schema"):

@@ -101,7 +101,7 @@ class DraftedTable(StagedTable):
             raise self._taken()
 
     def _taken(self) -> TableAlreadyExistsError:
-        return TableAlreadyExistsError(f"{self._identifier} was made by somebody else meanwhile; it stays as it is.")
+        return TableAlreadyExistsError(f"{self._identifier} was created by another client meanwhile; it stays as it is.")
 
     def _named(self, version: Version) -> Version:
         try:

@@ -61,7 +61,7 @@ class Limits:
     test of much makes: a server that takes long to make them has a test of its own, which is ``long``.
 
     Tests that are not every catalog's have the mark ``needs``. One that lacks ``details`` keeps no views, functions and options,
-    nor partitions that it is told of; with ``several writers``, another process sees the same catalog.
+    nor registered partitions; with ``several writers``, another process sees the same catalog.
     """
 
     names: tuple[str, ...] = NAMES

@@ -119,7 +119,7 @@ def test_a_table_of_others_that_appears_meanwhile_stays(maker: Maker, purpose: P
     if purpose is Purpose.CREATE_IF_NOT_EXISTS:
         assert maker.create("t1", DAYS, purpose, after=theirs).outcome is CtasOutcome.EXISTS
     else:
-        with pytest.raises(TableAlreadyExistsError, match=r"figures was made by somebody else meanwhile; it stays as it"):
+        with pytest.raises(TableAlreadyExistsError, match=r"figures was created by another client meanwhile; it stays as it"):
             maker.create("t1", DAYS, purpose, after=theirs)
     check_theirs_stays(maker, made[0])
 

@@ -146,7 +146,7 @@ def test_a_definition_of_the_name_that_is_registered_meanwhile_wins(workspace: W
             run(workspace, request, write_numbers)
         write_numbers(plan)
 
-    with pytest.raises(TableAlreadyExistsError, match="made by somebody else"):
+    with pytest.raises(TableAlreadyExistsError, match="created by another client"):
         create(workspace, "t1", job=job)
     run(workspace, replace(request, token="again"), lambda plan: write_numbers(plan, (9,)))
     assert numbers(workspace) == [9]

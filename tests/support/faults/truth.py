@@ -49,7 +49,7 @@ def data_files(site: Site, token: str) -> list[str]:
 
 
 def check_all_settled(site: Site, workspace: Workspace) -> None:
-    """Nobody is at work any more: table, catalog, ledger and disk agree, and nothing is left behind."""
+    """No process works any more: table, catalog, ledger and disk agree, and nothing is left behind."""
     landed = {version.token: version for version in versions(workspace)}
     assert [version.number for version in landed.values()] == list(range(1, len(landed) + 1)), "a version is missing or twice"
     stages = {stage.token: stage.state for stage in workspace.ledger.list_stages(states=tuple(StageState))}

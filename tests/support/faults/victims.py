@@ -155,7 +155,7 @@ def apply_with_refresh(site: Site, attempt: Attempt) -> Applied:
 def restore(site: Site, number: int, token: str, *, with_columns: bool) -> Version:
     """``rollback``, or ``rollback --with-columns``, in this process."""
     with site.open() as workspace:
-        return rollback(workspace, RollbackRequest(REVENUE, number, token, "somebody", with_columns))
+        return rollback(workspace, RollbackRequest(REVENUE, number, token, "another owner", with_columns))
 
 
 def leave_in_quarantine(site: Site, attempt: Attempt) -> None:

@@ -77,7 +77,7 @@ class Write(ABC):
 
 def owner_of(cure: str) -> str:
     """The owner of the next write."""
-    return "somebody else" if cure == "other owner" else STRUCK.owner
+    return "another owner" if cure == "other owner" else STRUCK.owner
 
 
 class Refresh(Write):
@@ -95,8 +95,8 @@ class Refresh(Write):
         return {**seen, "3": [30]}
 
 
-class FirstRefresh(Refresh):
-    """The first refresh of a table."""
+class FirstWrite(Write):
+    """A write of a table that does not exist yet."""
 
     old: ClassVar[Rows] = {}
     new = STRUCK.days
@@ -105,6 +105,10 @@ class FirstRefresh(Refresh):
 
     def prepare(self, site: Site) -> None:
         pass
+
+
+class FirstRefresh(FirstWrite, Refresh):
+    """The first refresh of a table."""
 
 
 class Rebuild(Write):
@@ -192,16 +196,8 @@ class RollbackWithColumns(Rollback):
         assert difference(site) is (Change.REBUILD if landed else Change.UNCHANGED)
 
 
-class Create(Write):
-    """CREATE OR REPLACE TABLE AS of a table that is not there."""
-
-    old: ClassVar[Rows] = {}
-    new = STRUCK.days
-    old_columns: ClassVar[tuple[str, ...]] = ()
-    makes_table = True
-
-    def prepare(self, site: Site) -> None:
-        pass
+class Create(FirstWrite):
+    """CREATE OR REPLACE TABLE AS of a table that does not exist yet."""
 
     def run(self, site: Site) -> object:
         return create(site, STRUCK)
@@ -260,7 +256,7 @@ class Compaction(Write):
     def heal(self, site: Site, cure: str, seen: Rows) -> Rows:
         changed = {"2": [20]} if cure == "other partition" else {"1": [10]} if cure == "same partition" else {}
         if changed:
-            refresh(site, Attempt("next", changed, "somebody else", tuple(changed)))
+            refresh(site, Attempt("next", changed, "another owner", tuple(changed)))
         sweep(site)
         self.run(site)
         with site.open() as workspace:
