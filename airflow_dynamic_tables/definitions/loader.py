@@ -12,12 +12,13 @@ from pathlib import Path
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.cache import Cache, Tree
-from airflow_dynamic_tables.definitions.model import Conventions, Definitions, DynamicTable, is_defaults_file
+from airflow_dynamic_tables.definitions.model import TESTS, Conventions, Definitions, DynamicTable, is_defaults_file
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.definitions.statements.values import SQL_SUFFIX
 from airflow_dynamic_tables.exceptions import DefinitionError
 
-_SUFFIXES = (".yaml", ".yml", SQL_SUFFIX)
+YAML_SUFFIXES = (".yaml", ".yml")
+_SUFFIXES = (*YAML_SUFFIXES, SQL_SUFFIX)
 USUAL = Conventions()
 """Default conventions."""
 
@@ -182,6 +183,11 @@ def find_files(path: Path) -> Found:
         return Found([path, *_defaults_beside(path)], mistakes)
     files = sorted(_walk(str(path), mistakes))
     return Found([Path(file) for file in files], mistakes)
+
+
+def may_have_tests(file: Path, text: str) -> bool:
+    """Return whether a file may have unit tests, without parsing it. A key may be written with escapes."""
+    return file.suffix in YAML_SUFFIXES and (TESTS in text or "\\" in text)
 
 
 def _defaults_beside(path: Path) -> list[Path]:

@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.partition_dates import check_dates
 from airflow_dynamic_tables.core.partitions import PartitionSet, check_spec, parse_spec
 from airflow_dynamic_tables.core.schedule import parse_schedule_time
 from airflow_dynamic_tables.definitions.declarations.table import ExpectDeclaration, QueryTestDeclaration
-from airflow_dynamic_tables.definitions.loader import find_files
+from airflow_dynamic_tables.definitions.loader import YAML_SUFFIXES, may_have_tests
 from airflow_dynamic_tables.definitions.model import TESTS, Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import Analysis
 from airflow_dynamic_tables.definitions.query_test_rows import (
@@ -31,28 +31,27 @@ from airflow_dynamic_tables.definitions.resolving import Analyse
 from airflow_dynamic_tables.definitions.returned_columns import stored_type
 from airflow_dynamic_tables.definitions.validating import validate
 from airflow_dynamic_tables.exceptions import UnsupportedError
-from airflow_dynamic_tables.yaml_files.documents import Document, Location, read_text
+from airflow_dynamic_tables.yaml_files.documents import Document, Location
 from airflow_dynamic_tables.yaml_files.parsing import parse_document
 
-_YAML = (".yaml", ".yml")
 _NAME = re.compile(r"\bname:\s*[\"']?([^\s\"',}#]+)")
 _WORD = re.compile(r"[\w.`]+")
 
 
 def load_query_tests(
-    path: Path, definitions: Definitions, broken: Iterable[Mistake], analyse: Analyse
+    texts: Mapping[Path, str], definitions: Definitions, broken: Iterable[Mistake], analyse: Analyse
 ) -> tuple[tuple[QueryTest, ...], tuple[Mistake, ...]]:
-    """Return the valid tests of a file, or of every YAML file below a folder, and the mistakes of the others.
+    """Return the valid tests of files, and the mistakes of the others.
 
-    :param definitions: those of the same path.
+    :param texts: the texts of all files of the definitions, by path.
+    :param definitions: those of the same files.
     :param broken: their mistakes: a table that is missing because of one is not reported for its tests.
     :param analyse: parses queries, see :meth:`~airflow_dynamic_tables.definitions.cache.Cache.analyse`.
     """
-    texts = {file: text for file in find_files(path).files if (text := read_text(file)[0]) is not None}
     names = (name for file in {mistake.path for mistake in broken} for name in _names_in(file, texts.get(file, "")))
     reader = _Reader(definitions, frozenset(names), analyse)
     for file, text in texts.items():
-        if TESTS in text and file.suffix in _YAML:
+        if may_have_tests(file, text):
             with understood(reader.mistakes, partial(Mistake, file, 1, 1)):
                 reader.read_file(file, text)
     return tuple(reader.tests), reader.mistakes.in_order()
@@ -259,7 +258,7 @@ class _TestReader:
 
 def _names_in(file: Path, text: str) -> Iterator[str]:
     """Yield the last parts of the names that a file may declare tables by."""
-    return map(_last_part, (_NAME if file.suffix in _YAML else _WORD).findall(text))
+    return map(_last_part, (_NAME if file.suffix in YAML_SUFFIXES else _WORD).findall(text))
 
 
 def _last_part(name: str) -> str:

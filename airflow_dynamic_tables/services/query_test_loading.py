@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.cache import Cache
-from airflow_dynamic_tables.definitions.loader import find_files, load_sound_definitions
-from airflow_dynamic_tables.definitions.model import TESTS, Definitions
+from airflow_dynamic_tables.definitions.loader import find_files, load_sound_definitions, may_have_tests
+from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.definitions.queries.text import Analysis, refusals
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.services.project import Project
+from airflow_dynamic_tables.yaml_files.documents import read_text
 
 if TYPE_CHECKING:
     from airflow_dynamic_tables.definitions.query_test_rows import QueryTest
@@ -38,17 +38,12 @@ def load_tests(
 
     conventions = project.conventions
     definitions, broken = load_sound_definitions(project.path, conventions=conventions, cache=cache, spark=spark, columns=columns)
-    if not any(_may_have_tests(file) for file in find_files(project.path).files):
+    # Unreadable files are reported with the definitions.
+    texts = {file: text for file in find_files(project.path).files if (text := read_text(file)[0]) is not None}
+    if not any(may_have_tests(file, text) for file, text in texts.items()):
         return definitions, (), broken
 
     from airflow_dynamic_tables.definitions.query_test_reading import load_query_tests  # pydantic takes 0.3 s to import
 
-    tests, mistakes = load_query_tests(project.path, definitions, broken, analyse)
+    tests, mistakes = load_query_tests(texts, definitions, broken, analyse)
     return definitions, tests, tuple(sorted((*broken, *mistakes)))
-
-
-def _may_have_tests(file: Path) -> bool:
-    try:
-        return TESTS.encode() in file.read_bytes()
-    except OSError:  # reported with the definitions
-        return False

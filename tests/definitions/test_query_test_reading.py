@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.definitions.cache import Cache
-from airflow_dynamic_tables.definitions.loader import load_sound_definitions
+from airflow_dynamic_tables.definitions.loader import find_files, load_sound_definitions
 from airflow_dynamic_tables.definitions.queries.text import analyse
 from airflow_dynamic_tables.definitions.query_test_reading import load_query_tests
 from airflow_dynamic_tables.definitions.query_test_rows import QueryTest
@@ -44,7 +44,8 @@ def load(folder: Path, tests: str) -> tuple[tuple[QueryTest, ...], list[str]]:
     cache = Cache(None)
     definitions, broken = load_sound_definitions(folder, cache=cache)
     assert broken == ()
-    read, mistakes = load_query_tests(folder, definitions, broken, analyse)
+    texts = {each: each.read_text() for each in find_files(folder).files}
+    read, mistakes = load_query_tests(texts, definitions, broken, analyse)
     assert {mistake.path for mistake in mistakes} <= {file}
     lines = (DEFINITIONS + tests).splitlines()
     words = [_WORD.match(lines[mistake.line - 1], mistake.column - 1) for mistake in mistakes]
@@ -281,12 +282,13 @@ def test_a_value_in_text_with_commas_is_told_at_its_place(tmp_path: Path) -> Non
 
 
 def test_a_table_that_is_broken_itself_is_no_mistake_of_its_tests(tmp_path: Path) -> None:
-    (tmp_path / "sales.yaml").write_text(
+    file = tmp_path / "sales.yaml"
+    file.write_text(
         "dynamic_tables:\n- {name: a.b.c, freshness: 1 day, query: SELECT FROM}\n"
         "tests:\n- {table: c, name: t, expect: {rows: []}}\n- {table: zzz, name: t, expect: {rows: []}}\n"
     )
     definitions, broken = load_sound_definitions(tmp_path, cache=Cache(None))
-    _, mistakes = load_query_tests(tmp_path, definitions, broken, analyse)
+    _, mistakes = load_query_tests({file: file.read_text()}, definitions, broken, analyse)
     assert len(broken) == 1
     assert [re.sub(".*/", "", str(mistake)) for mistake in mistakes] == ["sales.yaml:5:11: there is no dynamic table 'zzz'"]
 

@@ -32,3 +32,10 @@ def test_mistakes_of_definitions_and_of_tests_come_together_and_in_order(tmp_pat
     file.write_text(DEFINITIONS.replace("- {table: one, name: java", "- {table: two, name: java") + "views: [{name: v}]\n")
     _, _, mistakes = load_tests(open_project(str(file), environ={}))
     assert [mistake.line for mistake in mistakes] == [5, 6]
+
+
+def test_a_key_with_escapes_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "sales.yaml"
+    file.write_text(DEFINITIONS.replace("tests:", '"te\\x73ts":'))
+    _, tests, mistakes = load_tests(open_project(str(file), environ={}))
+    assert ([test.name for test in tests], mistakes) == (["fine", "java"], ())

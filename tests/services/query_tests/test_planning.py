@@ -72,7 +72,7 @@ def planned(workspace: Workspace, folder: Path, name: str) -> QueryTestPlan:
     """The plan of the test of that name."""
     (folder / "sales.yaml").write_text(YAML)
     definitions = load_definitions(folder / "sales.yaml", cache=Cache(None))
-    tests, mistakes = load_query_tests(folder / "sales.yaml", definitions, (), analyse)
+    tests, mistakes = load_query_tests({folder / "sales.yaml": YAML}, definitions, (), analyse)
     assert mistakes == ()
     return plan_test(workspace, next(test for test in tests if test.name == name), definitions.sources)
 
@@ -128,7 +128,7 @@ def test_nothing_is_asked_that_is_not_needed(workspace: Workspace, tmp_path: Pat
 def test_a_test_that_cannot_be_planned_keeps_no_other_from_running(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "sales.yaml").write_text(YAML)
     definitions = load_definitions(tmp_path / "sales.yaml", cache=Cache(None))
-    tests, _ = load_query_tests(tmp_path / "sales.yaml", definitions, (), analyse)
+    tests, _ = load_query_tests({tmp_path / "sales.yaml": YAML}, definitions, (), analyse)
     sent: list[QueryTestPlans] = []
 
     def fail(plans: QueryTestPlans) -> QueryTestOutcomes:
