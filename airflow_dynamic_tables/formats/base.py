@@ -204,6 +204,15 @@ class StagedTable(ABC):
         :raises CommitUnknownError: if the outcome is unknown.
         """
 
+    def reopen(self) -> None:  # noqa: B027
+        """Let a later commit with this token succeed after :meth:`fence`, because the stage returns to quarantine.
+
+        A commit that was running when it was fenced still cannot succeed. Idempotent; formats whose fence stops running commits
+        only need nothing.
+
+        :raises CommitRejectedError: if this cannot be ensured.
+        """
+
     @abstractmethod
     def abort(self, location: str | None = None) -> None:
         """Delete the stage's files, if any. Never called while the commit might still succeed.

@@ -151,6 +151,12 @@ def fence(database: OpenDatabase, table: TableName, token: str) -> None:
     database.run(f"INSERT INTO {table.commits} (table_name, token) VALUES {values} ON CONFLICT DO NOTHING")
 
 
+def lift_fence(database: OpenDatabase, table: TableName, token: str) -> None:
+    """Let later commits of a fenced token succeed. The row of the fence gets a new id, so running commits still do not."""
+    fence_of_token = f"table_name = {literal(table.table)} AND token = {literal(token)} AND number IS NULL"
+    database.run(f"UPDATE {table.commits} SET id = DEFAULT, token = token || ' lifted ' || id WHERE {fence_of_token}")
+
+
 def _records(database: OpenDatabase, table: TableName, condition: str) -> list[Record]:
     if not is_there(database, table.schema, COMMITS):
         return []

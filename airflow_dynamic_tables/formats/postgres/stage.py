@@ -213,19 +213,25 @@ class JdbcStagedTable(StagedTable):
         return record.version if record is not None else None
 
     def fence(self) -> None:
+        self._change_fence(records.fence, f"Giving up {self._token}")
+
+    def reopen(self) -> None:
+        self._change_fence(records.lift_fence, f"Returning {self._token} to quarantine")
+
+    def _change_fence(self, change: Callable[[OpenDatabase, TableName, str], None], doing: str) -> None:
         try:
             make_own_tables(self._server, self._database, self._name)
         except ConfigurationError:
             return  # without a schema no commit can succeed
         try:
             with (
-                named_holders(self._server, self._database, self._name, f"Giving up {self._token}", CommitRejectedError),
+                named_holders(self._server, self._database, self._name, doing, CommitRejectedError),
                 self._server.transaction(self._database, self._store.lock_timeout) as opened,
             ):
                 lock_commits(opened, self._name)
-                records.fence(opened, self._name, self._token)
+                change(opened, self._name, self._token)
         except PostgresError as error:
-            raise CommitRejectedError(f"{self._token} cannot be given up now: {error}") from error
+            raise CommitRejectedError(f"{doing} is not possible now: {error}") from error
 
     def abort(self, location: str | None = None) -> None:  # noqa: ARG002 - found by name
         drop_stage(self._store, self._database, self._name, self.table)

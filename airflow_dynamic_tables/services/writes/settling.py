@@ -79,10 +79,11 @@ def settle(
         if not surely_not_landed and _landed_all_the_same(workspace, stage, staged):
             return StageState.COMMITTED
 
-        after = StageState.QUARANTINED if kept else StageState.ABORTING
-        ledger.move_stage(token, (StageState.FENCING,), after)
         if kept:
-            return after
+            staged.reopen()
+            ledger.move_stage(token, (StageState.FENCING,), StageState.QUARANTINED)
+            return StageState.QUARANTINED
+        ledger.move_stage(token, (StageState.FENCING,), StageState.ABORTING)
 
     return _deleted(workspace, stage, staged)
 

@@ -138,7 +138,7 @@ def test_a_table_of_others_that_appears_at_the_last_moment_stays(maker: Maker, m
             made.append(maker.make_theirs())
 
     monkeypatch.setattr(drafts, "trace", theirs)
-    with pytest.raises(TableAlreadyExistsError, match="made by somebody else meanwhile"):
+    with pytest.raises(TableAlreadyExistsError, match="created by another client meanwhile"):
         maker.create("t1", DAYS)
     check_theirs_stays(maker, made[0])
 

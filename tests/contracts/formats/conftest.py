@@ -37,7 +37,7 @@ def toy_format(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(
     params=[
-        pytest.param("toy/folder", marks=pytest.mark.lacks("catalog")),
+        pytest.param("toy/folder", marks=pytest.mark.lacks("catalog", "quarantine")),
         "iceberg/sqlite",
         pytest.param("iceberg/hidden", marks=pytest.mark.large),
         DELTA,

@@ -170,6 +170,31 @@ def test_a_fenced_commit_cannot_land(bench: Bench) -> None:
     assert bench.refresh({"1": [2]}, "1").number == 2
 
 
+@pytest.mark.needs("quarantine")
+def test_a_stage_that_returned_to_quarantine_is_published(bench: Bench) -> None:
+    """The commit of its first publisher stays fenced off; that of the next one lands, even if one more was fenced off between."""
+    bench.refresh({"1": [1]})
+    staged = bench.stage("held", "1")
+    result = bench.write(staged, {"1": [2]})
+
+    def returned_meanwhile() -> None:
+        if len(returned) % 2:
+            returned.append("asked again")
+            raise CommitRejectedError("the ledger names another publisher")
+        returned.append("fenced")
+        bench.stage("held", "1").fence()
+        bench.stage("held", "1").reopen()
+
+    returned: list[str] = []
+    for _ in range(2):
+        with pytest.raises(CommitRejectedError, match="another publisher"):
+            bench.commit(staged, result, returned_meanwhile)
+    assert bench.rows() == {"1": [1]}
+    bench.commit(staged, result)
+    assert bench.rows() == {"1": [2]}
+    assert [version.token for version in bench.table.versions()][1:] == ["held"]
+
+
 def test_fencing_a_commit_that_landed_changes_nothing(bench: Bench) -> None:
     staged = bench.stage("t1", "1")
     bench.commit(staged, bench.write(staged, {"1": [1]}))
