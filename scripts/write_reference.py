@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from airflow_dynamic_tables.cli.command_index import INDEX, index
-from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
+from airflow_dynamic_tables.definitions.declarations.settings import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.model import KEYS, Key
 

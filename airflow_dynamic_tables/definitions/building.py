@@ -20,7 +20,7 @@ from airflow_dynamic_tables.core.sinks import concerns
 from airflow_dynamic_tables.core.streaming.source_watermarks import CompleteWhen, WholeBy, is_ours, read_watermark
 from airflow_dynamic_tables.core.streaming.stream_plans import EventTime
 from airflow_dynamic_tables.core.versions import DEFAULT_RETENTION, Retention
-from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
+from airflow_dynamic_tables.definitions.declarations.settings import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import EventTimeDeclaration, SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import (
     AssetItem,

@@ -10,7 +10,7 @@ from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT, VIEW, CatalogFor
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.schedule import FRESHNESS_THRESHOLD, Freshness
-from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
+from airflow_dynamic_tables.definitions.declarations.settings import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
 from airflow_dynamic_tables.definitions.queries.naming import Edit

@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from airflow_dynamic_tables.core.cycles import needed_first
 from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT, CatalogFormats
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, split_name
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.reasons import Initial
@@ -352,6 +352,19 @@ class DynamicTable:
         """The id of the workflow (Airflow: the DAG id) that refreshes it."""
         own = f"dynamic_table_group__{self.dag}" if self.dag else self.identifier.workflow_id
         return f"{self.dag_id_prefix or ''}{own}"
+
+    def former_name(self) -> TableIdentifier | None:
+        """Return its declared former full name; ``None`` when it declares none.
+
+        :raises ValueError: when that is not the name of a table in the same database.
+        """
+        if self.renamed_from is None:
+            return None
+        parts = split_name(self.renamed_from)
+        own = (self.identifier.catalog, self.identifier.database)
+        if len(parts) > 3 or (*own[: 3 - len(parts)], *parts)[:2] != own:
+            raise ValueError(f"a table is renamed within its database; {self.renamed_from!r} is not in {'.'.join(own)}")
+        return TableIdentifier(*own, parts[-1])
 
     @property
     def is_continuous(self) -> bool:

@@ -17,7 +17,7 @@ from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, did_you_mean
 from airflow_dynamic_tables.core.sinks import option_problems
 from airflow_dynamic_tables.definitions.cache import Tree
 from airflow_dynamic_tables.definitions.declarations.base import Declaration
-from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
+from airflow_dynamic_tables.definitions.declarations.settings import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
 from airflow_dynamic_tables.definitions.entries import Defaults, Entry, QueryText

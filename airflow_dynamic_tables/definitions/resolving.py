@@ -27,11 +27,11 @@ from airflow_dynamic_tables.definitions.entries import Entry, Expansion, QueryTe
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import edited, expansion, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference, Target
-from airflow_dynamic_tables.definitions.renames import renaming_mistakes
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
-from airflow_dynamic_tables.definitions.rules.tables import (
+from airflow_dynamic_tables.definitions.table_rules import (
     forbidden_mistakes,
     group_mistakes,
+    renaming_mistakes,
     source_mistakes,
     table_mistakes,
     waiting_mistakes,

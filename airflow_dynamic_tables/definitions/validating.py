@@ -13,7 +13,7 @@ from airflow_dynamic_tables.core.limits import MISTAKES_PER_FILE
 from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
 from airflow_dynamic_tables.core.refresh.spark_settings import RENDERED, asks_airflow, decides_rows
 from airflow_dynamic_tables.definitions.declarations.base import Declaration
-from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
+from airflow_dynamic_tables.definitions.declarations.settings import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.yaml_files.documents import Document, Flag, Location
 from airflow_dynamic_tables.yaml_files.variables import mentions_variable, scalars

@@ -66,14 +66,14 @@ SOURCES: dict[tuple[str, str], Module] = {
     **{(name, ANYWHERE): _PLAIN for name, traits in FORMATS.items() if traits.has_path},
     ("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:bind", "delta"),
     ("hive", "metastore"): Module(f"{_HERE}.hive.table:bind", "hive"),
-    ("jdbc", "postgres"): Module(f"{_HERE}.postgres.source:bind", "postgres"),
+    ("jdbc", "postgres"): Module(f"{_HERE}.postgres.table:bind", "postgres"),
 }
 """Binding functions of sources. Sources of other formats are read as tables that are refreshed here."""
 
 COUNTERS: dict[tuple[str, str], Module] = {
     **dict.fromkeys((("parquet", ANYWHERE), ("orc", ANYWHERE)), Module(f"{_HERE}.plain:count")),
     ("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:count", "delta"),
-    ("jdbc", "postgres"): Module(f"{_HERE}.postgres.source:count", "postgres"),
+    ("jdbc", "postgres"): Module(f"{_HERE}.postgres.table:count", "postgres"),
 }
 """Functions that count the rows of sources without reading all data."""
 

@@ -15,8 +15,7 @@ from airflow_dynamic_tables.catalog.values import (
     CatalogPartition,
     CatalogView,
 )
-from airflow_dynamic_tables.core.drafts import is_draft
-from airflow_dynamic_tables.core.identifiers import TableIdentifier, join_name, split_name
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, is_draft, join_name, split_name
 from airflow_dynamic_tables.core.partitions import PartitionSpec
 from airflow_dynamic_tables.definitions.queries.editing import expand, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import QueryProblem, Target, analyse

@@ -12,7 +12,6 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
 from airflow_dynamic_tables.core.partition_dates import scheduled_partitions
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.query_test_comparison import Columns, RowDifferences, difference
 from airflow_dynamic_tables.core.query_test_plans import (
     GivenTable,
     QueryTestOutcome,
@@ -21,7 +20,17 @@ from airflow_dynamic_tables.core.query_test_plans import (
     QueryTestPlans,
     ReturnedRows,
 )
-from airflow_dynamic_tables.core.query_test_values import Cell, Row, cell_of, cell_of_spark, seen_by_readers, sql_of
+from airflow_dynamic_tables.core.query_test_values import (
+    Cell,
+    Columns,
+    Row,
+    RowDifferences,
+    cell_of,
+    cell_of_spark,
+    difference,
+    seen_by_readers,
+    sql_of,
+)
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.core.refresh.sources import Source

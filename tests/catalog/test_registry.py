@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from airflow_dynamic_tables.catalog.base import CatalogDefaults, CatalogEntry, ReadableCatalog
-from airflow_dynamic_tables.catalog.file import embedded_catalogs
-from airflow_dynamic_tables.catalog.registry import CATALOG_TYPES, CatalogType
+from airflow_dynamic_tables.catalog.file import CATALOG_TYPES, CatalogType, embedded_catalogs
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError
 
@@ -35,7 +34,7 @@ def test_a_library_that_is_missing_names_its_extra() -> None:
     code = """
 import sys
 sys.modules["hive_metastore"] = None  # as if it were not installed
-from airflow_dynamic_tables.catalog.registry import CATALOG_TYPES
+from airflow_dynamic_tables.catalog.file import CATALOG_TYPES
 CATALOG_TYPES["hive"].load()
 """
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -7,8 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_dynamic_tables.core.query_test_comparison import Changed, Columns, RowDifferences, difference
-from airflow_dynamic_tables.core.query_test_values import Row
+from airflow_dynamic_tables.core.query_test_values import Changed, Columns, Row, RowDifferences, difference
 from airflow_dynamic_tables.core.types import parse_type
 
 TYPES = (parse_type("string"), parse_type("int"), parse_type("double"))

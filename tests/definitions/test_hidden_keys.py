@@ -12,7 +12,7 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.printing import statement_of
 from airflow_dynamic_tables.definitions.queries.text import analyse
-from airflow_dynamic_tables.definitions.rules.key_problems import key_problems, output_problems
+from airflow_dynamic_tables.definitions.table_problems import key_problems, output_problems
 from airflow_dynamic_tables.exceptions import DefinitionError
 
 TABLES = """defaults: {catalog: lake, database: sales}

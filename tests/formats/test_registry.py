@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from airflow_dynamic_tables.catalog.base import CatalogDefaults, CatalogEntry
-from airflow_dynamic_tables.catalog.registry import CATALOG_TYPES, formats_in, make_catalog
+from airflow_dynamic_tables.catalog.file import CATALOG_TYPES, formats_in, make_catalog
 from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.formats import (
     FORMATS,

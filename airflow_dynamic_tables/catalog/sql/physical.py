@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from airflow_dynamic_tables.catalog.iceberg import metadata
+from airflow_dynamic_tables.catalog.iceberg import encoding as metadata
 from airflow_dynamic_tables.catalog.sql.rows import PHYSICAL
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogPartition, ColumnStatistics, TableStatistics
 from airflow_dynamic_tables.clients.database.engine import Database

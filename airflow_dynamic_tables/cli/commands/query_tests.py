@@ -18,7 +18,7 @@ from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.cli.project import named_tables, project_of
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import quiet_workspace_of
-from airflow_dynamic_tables.core.query_test_comparison import PlainRow, RowDifferences
+from airflow_dynamic_tables.core.query_test_values import PlainRow, RowDifferences
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.definitions.query_test_rows import QueryTest

@@ -7,8 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from airflow_dynamic_tables.definitions.declarations.base import Declaration
-from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
-from airflow_dynamic_tables.definitions.declarations.settings import SparkDeclaration
+from airflow_dynamic_tables.definitions.declarations.settings import DefaultsDeclaration, SparkDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import QueryTestDeclaration, TableDeclaration, ViewDeclaration
 

@@ -327,3 +327,12 @@ class Settings(AirflowDeclaration, defer_build=True):
     params: dict[ParamName, Param] = Field(default_factory=dict)
     """Params of the DAG besides those of every refresh, for callbacks and templates: `region: eu`, or
     `level: {type: integer, default: 3, choices: [1, 3], title: Level, description: How loud}`."""
+
+
+class DefaultsDeclaration(Settings, defer_build=False):
+    """Defaults of tables; options, params and Spark settings are merged key by key."""
+
+    catalog: PlainName | None = None
+    """Catalog of names with fewer than three parts."""
+    database: PlainName | None = None
+    """Database of names with one part."""

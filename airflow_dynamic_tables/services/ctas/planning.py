@@ -7,9 +7,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, is_one_off
-from airflow_dynamic_tables.core.drafts import is_draft
 from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT, sink_formats
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, is_draft
 from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.core.refresh.spark_settings import conf_problem
 from airflow_dynamic_tables.definitions.model import Definitions

@@ -23,7 +23,7 @@ from airflow_dynamic_tables.core.types import DataType, Primitive, parse_type
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import expand, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Analysis, QueryProblem, Target, analyse, refusals
-from airflow_dynamic_tables.definitions.rules.key_problems import key_problems, output_problems
+from airflow_dynamic_tables.definitions.table_problems import key_problems, output_problems
 from airflow_dynamic_tables.exceptions import (
     CatalogNotFoundError,
     DefinitionError,

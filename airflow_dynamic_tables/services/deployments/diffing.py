@@ -14,7 +14,6 @@ from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.core.schema import TableLayout
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.lineage import ALL, Touched, changed_columns
-from airflow_dynamic_tables.definitions.renames import former_name
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, SchemaEvolutionError
 from airflow_dynamic_tables.services.deployments import comparing
 from airflow_dynamic_tables.services.deployments.applying import Downstream
@@ -96,7 +95,7 @@ class _Look:
     def _restored(self) -> frozenset[TableIdentifier]:
         """Tables whose version was created by a rollback, possibly with columns that the definition does not have."""
         tables = self._definitions.tables.values()
-        names = {name for table in tables for name in (table.identifier, former_name(table)) if name is not None}
+        names = {name for table in tables for name in (table.identifier, table.former_name()) if name is not None}
         latest = self._workspace.ledger.latest(names)
         return frozenset(name for name, last in latest.items() if last.action == RefreshAction.ROLLBACK)
 
@@ -118,7 +117,7 @@ class _Look:
     def entry(self, table: DynamicTable) -> tuple[CatalogDynamicTable | None, TableIdentifier]:
         """Return the entry of a table under its current or former name, and that name."""
         entry = self._deployed.entry(table.identifier)
-        former = former_name(table) if entry is None else None
+        former = table.former_name() if entry is None else None
         if former is None or (followed := self._deployed.entry(former)) is None:
             return entry, table.identifier
         self._followed.add(former)

@@ -22,7 +22,6 @@ from airflow_dynamic_tables.catalog.values import (
 from airflow_dynamic_tables.clients.files import list_entries, move_folder
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.definitions.renames import former_name
 from airflow_dynamic_tables.exceptions import (
     CatalogError,
     ConfigurationError,
@@ -256,7 +255,7 @@ def register(workspace: Workspace, table: DynamicTable, *, takes_over: bool = Fa
 
 def _follow(workspace: Workspace, table: DynamicTable, *, takes_over: bool) -> None:
     """Rename as :func:`follow` does, and unpause the new DAG if the former one was not paused."""
-    former = former_name(table)
+    former = table.former_name()
     before = workspace.find_entry(former) if former is not None else None
     if follow(workspace, table, takes_over=takes_over) is None or before is None:
         return
@@ -352,7 +351,7 @@ def follow(workspace: Workspace, table: DynamicTable, *, takes_over: bool = Fals
     :raises ConfigurationError: if another installation declared it.
     :raises ConflictError: as for :func:`rename`, whose other errors are raised, too.
     """
-    former = former_name(table)
+    former = table.former_name()
     if former is None or not workspace.catalog(former.catalog).table_exists(former.path):
         return None
     registered = workspace.look_up(former)

@@ -15,7 +15,7 @@ from airflow_dynamic_tables.core.schedule import RefreshMode, StrategyName
 from airflow_dynamic_tables.core.streaming.partition_commits import PREFIX as COMMIT
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import variation
-from airflow_dynamic_tables.definitions.rules.foreign_options import is_known
+from airflow_dynamic_tables.definitions.table_problems import is_known
 from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER, known_schedulers
 
 MANY_VERSIONS = 1000

@@ -13,8 +13,7 @@ from contextlib import suppress
 
 from airflow_dynamic_tables.catalog.values import ONE_OFF, AnyTable, CatalogTable
 from airflow_dynamic_tables.clients.files import delete_folder
-from airflow_dynamic_tables.core.drafts import discarded_name, draft_name
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, discarded_name, draft_name
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import (

@@ -14,7 +14,7 @@ from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
 
 from airflow_dynamic_tables.catalog.base import CatalogDefaults
 from airflow_dynamic_tables.catalog.file import load_catalogs
-from airflow_dynamic_tables.catalog.hive import partitions as hive_partitions
+from airflow_dynamic_tables.catalog.hive import catalog as hive_partitions
 from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
 from airflow_dynamic_tables.catalog.values import (
     CatalogDatabase,

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.catalog.base import CatalogDefaults, CatalogEntry
-from airflow_dynamic_tables.catalog.file import read_entries
+from airflow_dynamic_tables.catalog.file import CATALOG_TYPES, _of_connection, make_catalog, read_entries
 from airflow_dynamic_tables.catalog.iceberg.encoding import server_of
-from airflow_dynamic_tables.catalog.registry import CATALOG_TYPES, _of_connection, make_catalog
 from airflow_dynamic_tables.clients.connections import environment_connections
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError, MissingExtraError
 

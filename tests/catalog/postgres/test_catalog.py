@@ -8,7 +8,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from airflow_dynamic_tables.catalog.postgres.catalog import JdbcCatalog
+from airflow_dynamic_tables.catalog.postgres import JdbcCatalog
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, TableStatistics
 from airflow_dynamic_tables.clients.postgres.ddl import spark_type
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier

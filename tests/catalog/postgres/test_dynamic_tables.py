@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from airflow_dynamic_tables.catalog.base import CatalogDefaults, CatalogEntry
-from airflow_dynamic_tables.catalog.postgres.catalog import JdbcCatalog
-from airflow_dynamic_tables.catalog.registry import make_catalog
+from airflow_dynamic_tables.catalog.file import make_catalog
+from airflow_dynamic_tables.catalog.postgres import JdbcCatalog
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier

@@ -10,7 +10,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from airflow_dynamic_tables.catalog.postgres.catalog import JdbcCatalog
+from airflow_dynamic_tables.catalog.postgres import JdbcCatalog
 from airflow_dynamic_tables.clients.postgres.ddl import TableName
 from airflow_dynamic_tables.clients.postgres.server import PostgresError, PostgresServer
 from airflow_dynamic_tables.clients.postgres.tables import LOCK_NOT_AVAILABLE, lock_commits, named_holders

@@ -10,8 +10,8 @@ import pytest
 
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction, CatalogView
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.query_test_comparison import Changed
 from airflow_dynamic_tables.core.query_test_plans import QueryTestOutcomes, QueryTestPlans
+from airflow_dynamic_tables.core.query_test_values import Changed
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.services.project import open_project
 from airflow_dynamic_tables.services.query_test_loading import load_tests

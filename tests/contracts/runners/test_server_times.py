@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_dynamic_tables.catalog.postgres.catalog import JdbcCatalog
+from airflow_dynamic_tables.catalog.postgres import JdbcCatalog
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.sources import Source

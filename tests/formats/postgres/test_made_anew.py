@@ -9,7 +9,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from airflow_dynamic_tables.catalog.postgres.catalog import JdbcCatalog
+from airflow_dynamic_tables.catalog.postgres import JdbcCatalog
 from airflow_dynamic_tables.core.versions import Base
 from airflow_dynamic_tables.exceptions import (
     CatalogError,

@@ -12,7 +12,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from airflow_dynamic_tables.catalog.postgres.catalog import JdbcCatalog
+from airflow_dynamic_tables.catalog.postgres import JdbcCatalog
 from airflow_dynamic_tables.clients.postgres.server import PostgresServer as Server
 from airflow_dynamic_tables.clients.postgres.tables import lock_commits
 from airflow_dynamic_tables.clients.stores import PostgresStore

@@ -1,4 +1,4 @@
-"""Validation of a table or source beyond single values, and of the agreement between tables of one DAG."""
+"""Validation of declared tables: names, queries, partition keys, options, schedules and settings."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from datetime import datetime
 from typing import Literal
 
 from airflow_dynamic_tables.core.cron import cron_for
-from airflow_dynamic_tables.core.formats import FORMATS
+from airflow_dynamic_tables.core.formats import FORMATS, streamed_formats
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.limits import QUERY_CHARACTERS
 from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
 from airflow_dynamic_tables.core.partition_dates import FORMATTER, MissingDateFieldError, check_formatters, formatter_problem
-from airflow_dynamic_tables.core.partition_transforms import plain_keys
+from airflow_dynamic_tables.core.partition_transforms import plain_keys, rejoined
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import option_problem, path_problem
-from airflow_dynamic_tables.core.schedule import RefreshMode
+from airflow_dynamic_tables.core.schedule import RefreshMode, StrategyName
+from airflow_dynamic_tables.core.sinks import OPTIONS, option_problems
 from airflow_dynamic_tables.core.streaming import source_watermarks as source_options
+from airflow_dynamic_tables.core.streaming.partition_commits import OPTIONS as COMMIT_OPTIONS
+from airflow_dynamic_tables.core.streaming.partition_commits import commit_problems
 from airflow_dynamic_tables.core.streaming.source_watermarks import WholeBy
 from airflow_dynamic_tables.definitions.building import (
     OF_SCHEDULES,
@@ -31,12 +34,11 @@ from airflow_dynamic_tables.definitions.building import (
 )
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import ACTIONS, ExpectationDeclaration, TableDeclaration
-from airflow_dynamic_tables.definitions.entries import Entry, Expansion
+from airflow_dynamic_tables.definitions.entries import Entry, Expansion, format_of
 from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, OF_ONE_DAG, OWN_DAG, DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse_condition, refusals
-from airflow_dynamic_tables.definitions.rules.partition_keys import key_mistakes, key_output_mistakes
-from airflow_dynamic_tables.definitions.rules.storage import misplaced, option_mistakes, stream_mistakes
 from airflow_dynamic_tables.definitions.statements.values import SQL_SUFFIX
+from airflow_dynamic_tables.definitions.table_problems import foreign_problems, key_problems, output_problems
 
 _CALENDAR_KEYS: tuple[Literal["start_date", "end_date"], ...] = ("start_date", "end_date")
 
@@ -289,3 +291,81 @@ def _column_mistakes(entry: Entry, item: ExpectationDeclaration, number: int, re
         for span in condition.columns:
             if message := unknown(span.text):
                 yield entry.document.text_mistake(place, span.start, message)
+
+
+def key_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
+    """Yield mistakes of the keys by themselves, and for the format of the table."""
+    for place, problem in key_problems(rejoined(declared.partitioned_by), format_of(entry, declared)):
+        yield entry.mistake("partitioned_by", problem, place)
+
+
+def key_output_mistakes(entry: Entry, declared: TableDeclaration, analysis: Analysis) -> Iterator[Mistake]:
+    """Yield mistakes of keys whose column the query does not return, or not in a suitable type, as far as its text tells."""
+    for place, problem in output_problems(rejoined(declared.partitioned_by), analysis):
+        yield entry.mistake("partitioned_by", problem, place)
+
+
+def option_mistakes(entry: Entry, declared: TableDeclaration, has_watermark: bool) -> Iterator[Mistake]:
+    """Yield mistakes in the options of a table, except date formatters; an unknown option is reported at its key.
+
+    :param has_watermark: whether partitions of a source that it reads may define a watermark.
+    """
+    sound = entry.dropped.isdisjoint({"freshness", "refresh_mode"})
+    is_continuous = not sound or mode_decision(entry, declared).mode is RefreshMode.CONTINUOUS
+    table_format = format_of(entry, declared)
+    problems = commit_problems(declared.options, is_continuous, bool(formatters(entry, declared)), has_watermark, table_format)
+    others = (*option_problems(declared.options, table_format), *foreign_problems(declared.options, table_format))
+    for option, problem in (*problems, *others):
+        unknown = option not in (*COMMIT_OPTIONS, *OPTIONS)
+        place = (*entry.location, "options", option)
+        yield entry.document.key_mistake(place, problem) if unknown else entry.mistake("options", problem, option)
+
+
+def misplaced(entry: Entry, declared: TableDeclaration) -> str | None:
+    """Return why the catalog cannot hold the table; ``None`` when it can, or the catalogs file does not determine it."""
+    if entry.formats is None:
+        return None
+    atomicity = declared.atomicity or entry.defaults.atomicity or "staged"
+    return entry.formats.problem(entry.identifier.catalog, format_of(entry, declared), atomicity)
+
+
+def stream_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
+    """Yield mistakes of a declared stream that cannot append to the table.
+
+    Mistakes that depend on its sources are found by the stream itself.
+    """
+    continuous = declared.continuous.over(entry.defaults.continuous).built()
+    table_format, fitting = format_of(entry, declared), streamed_formats()
+    if continuous.strategy is not StrategyName.STREAM or table_format in fitting:
+        return
+    if mode_decision(entry, declared).mode is RefreshMode.CONTINUOUS:
+        instead = f"use format {' | '.join(fitting)}, or 'strategy: {StrategyName.MICRO_REFRESH}'"
+        message = f"a stream adds rows in one step, which format {table_format} cannot; {instead}"
+        if declared.continuous.strategy is not None:
+            yield entry.mistake("continuous", message, "strategy")
+        else:
+            yield entry.mistake("format" if declared.format else "name", message)
+
+
+def renaming_mistakes(
+    tables: Mapping[TableIdentifier, DynamicTable], entries: Mapping[TableIdentifier, Entry]
+) -> Iterator[tuple[TableIdentifier, Mistake]]:
+    """Yield the tables whose former name is not unique, with their mistakes."""
+    first_of: dict[TableIdentifier, TableIdentifier] = {}
+    for name, table in tables.items():
+        entry = entries[name]
+        try:
+            former = table.former_name()
+        except ValueError as error:
+            yield name, entry.mistake("renamed_from", f"{error}")
+            continue
+        if former is None:
+            continue
+        first = first_of.setdefault(former, name)
+        if former in entries:
+            other = entries[former]
+            where = f"{other.document.path}:{other.document.line(other.location)}"
+            message = f"{former} is still declared in {where}; its data cannot be those of {name}, too"
+            yield name, entry.mistake("renamed_from", message)
+        elif first != name:
+            yield name, entry.mistake("renamed_from", f"{first} was renamed from {former}, too; only one can have its data")

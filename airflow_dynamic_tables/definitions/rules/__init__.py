@@ -1,1 +1,0 @@
-"""The rules that a declared table must follow: storage, partition keys, settings."""
