@@ -115,8 +115,7 @@ def _definitions(config: pytest.Config) -> Path | None:
 
 def _loaded(config: pytest.Config) -> Loaded:
     """Load definitions and tests once."""
-    from airflow_dynamic_tables.services.project import open_project
-    from airflow_dynamic_tables.services.query_test_loading import load_tests
+    from airflow_dynamic_tables.services.project import load_tests, open_project
 
     if _LOADED not in config.stash:
         config.stash[_LOADED] = load_tests(open_project(str(_definitions(config))))

@@ -36,7 +36,7 @@ LOOK = """
 import os, sys, time
 from airflow_dynamic_tables.services.project import open_project
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.status import list_tables
+from airflow_dynamic_tables.services.status import list_tables
 from airflow_dynamic_tables.services.workspace import open_workspace
 definitions = open_project(sys.argv[1]).load_all()
 with open_workspace(embedded_settings(os.environ, None)) as workspace:

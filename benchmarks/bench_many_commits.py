@@ -32,7 +32,7 @@ from airflow_dynamic_tables.core.versions import DEFAULT_RETENTION, StreamPositi
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.iceberg.table import IcebergTable
 from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS
-from airflow_dynamic_tables.services.continuous.registry import LIMITS
+from airflow_dynamic_tables.services.continuous.loop import LIMITS
 from airflow_dynamic_tables.services.tables.rollback import ENOUGH
 
 MANY = 2000

@@ -17,10 +17,9 @@ from airflow_dynamic_tables.core.schedule import ContinuousSettings
 from airflow_dynamic_tables.dags.declared import load_workflow
 from airflow_dynamic_tables.runners.local.runner import LocalServerRunner
 from airflow_dynamic_tables.services.continuous.base import Work
-from airflow_dynamic_tables.services.continuous.loop import DefinitionWatch, Halt, Loop
+from airflow_dynamic_tables.services.continuous.loop import DefinitionWatch, Halt, Loop, strategy_of
 from airflow_dynamic_tables.services.continuous.partition_commit import PartitionCommits
-from airflow_dynamic_tables.services.continuous.registry import strategy_of
-from airflow_dynamic_tables.services.refresh.binding import job_environment
+from airflow_dynamic_tables.services.refresh.planning import job_environment
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace, why_suspended
 

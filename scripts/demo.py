@@ -31,7 +31,7 @@ from airflow_dynamic_tables.clients.processes import machine
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.services.settings import embedded_settings, find_catalogs_file
-from airflow_dynamic_tables.services.tables.status import sample, show_table
+from airflow_dynamic_tables.services.status import sample, show_table
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 ROWS = 3

@@ -25,7 +25,7 @@ LATE_IMPORTS = {
     "definitions/loader.py": "pydantic and sqlglot take half a second, which definitions from the cache do not need",
     "definitions/queries/text.py": "sqlglot takes half a second, and names and plain queries do without",
     "formats/iceberg/table.py": "Arrow takes more than half a second, and whoever only looks at tables does without",
-    "services/query_test_loading.py": "pydantic takes 0.2 s, which trees without query tests do not need",
+    "services/project.py": "pydantic takes 0.2 s, which trees without query tests do not need",
     "plugins/commands.py": "every command of Airflow imports it",
     "pytest_plugin.py": "every run of pytest imports it, whatever that tests",
     "plugins/gateway/mounting.py": "every process of Airflow imports it",

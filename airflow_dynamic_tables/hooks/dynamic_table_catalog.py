@@ -26,7 +26,7 @@ from airflow_dynamic_tables.services.catalogs import CatalogSummary, ObjectDetai
 from airflow_dynamic_tables.services.ctas.running import create_table_as
 from airflow_dynamic_tables.services.ctas.wanted import Created, Purpose, QueryPlace, WantedTable, named_new_table
 from airflow_dynamic_tables.services.maintenance.sweeping import check_available
-from airflow_dynamic_tables.services.refresh.binding import job_environment
+from airflow_dynamic_tables.services.refresh.planning import job_environment
 from airflow_dynamic_tables.services.settings import WorkspaceSettings, embedded_settings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.services.writes.quarantine import publish, reject

@@ -25,9 +25,8 @@ from airflow_dynamic_tables.operators.reconcilers import count_last_failure
 from airflow_dynamic_tables.operators.reporting import report_commits, tell_partitions
 from airflow_dynamic_tables.operators.run_arguments import is_scheduled, owner_of
 from airflow_dynamic_tables.services.continuous.base import Work
-from airflow_dynamic_tables.services.continuous.loop import RUN_DELAY, DefinitionWatch, Ended, Halt, Loop
+from airflow_dynamic_tables.services.continuous.loop import RUN_DELAY, DefinitionWatch, Ended, Halt, Loop, strategy_of
 from airflow_dynamic_tables.services.continuous.partition_commit import PartitionCommits
-from airflow_dynamic_tables.services.continuous.registry import strategy_of
 from airflow_dynamic_tables.services.refresh.preview import refusal_of_servers
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, why_suspended
 from airflow_dynamic_tables.services.writes.settling import recorded_refresh

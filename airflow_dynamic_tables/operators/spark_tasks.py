@@ -25,7 +25,7 @@ from airflow_dynamic_tables.runners.local.runner import LocalServerRunner
 from airflow_dynamic_tables.runners.registry import runner_for
 from airflow_dynamic_tables.runners.spark_home import find_java, find_spark_submit, spark_variables, variables_set
 from airflow_dynamic_tables.runners.spark_submit import application_file, application_zip, job_failure, submit_failure
-from airflow_dynamic_tables.services.refresh.binding import job_environment
+from airflow_dynamic_tables.services.refresh.planning import job_environment
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.services.writes.settling import abort

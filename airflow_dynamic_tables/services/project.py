@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from airflow_dynamic_tables.catalog.file import names_and_formats
+from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.schedule import Freshness
-from airflow_dynamic_tables.definitions.cache import Tree
+from airflow_dynamic_tables.definitions.cache import Cache, Tree
 from airflow_dynamic_tables.definitions.loader import (
     find_files,
     load_definitions,
     load_drafted_definitions,
     load_sound_definitions,
     load_table_definitions,
+    may_have_tests,
 )
 from airflow_dynamic_tables.definitions.model import Conventions, Definitions
+from airflow_dynamic_tables.definitions.queries.text import Analysis, refusals
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.settings import (
@@ -29,6 +34,11 @@ from airflow_dynamic_tables.services.settings import (
     threshold_in,
     variables_in,
 )
+from airflow_dynamic_tables.yaml_files.documents import read_text
+
+if TYPE_CHECKING:
+    from airflow_dynamic_tables.definitions.query_test_rows import QueryTest
+
 
 _USUAL = Path("dags/definitions")
 """Default folder of the definitions, relative to the current folder."""
@@ -143,3 +153,32 @@ def _places(named: str | None, environ: Mapping[str, str]) -> Iterator[Path]:
     else:
         yield _USUAL
         yield Path(environ.get("AIRFLOW_HOME") or "~/airflow").expanduser() / "dags/definitions"
+
+
+def load_tests(
+    project: Project, spark: SparkParser | None = None, columns: ReturnedColumns | None = None
+) -> tuple[Definitions, tuple[QueryTest, ...], tuple[Mistake, ...]]:
+    """Return the definitions of a project, their valid tests, and the mistakes of both.
+
+    :param spark: parses SQL; without it, the built-in parser is used.
+    :param columns: provides the columns that queries return.
+    :raises ConfigurationError: if Spark's parser does not respond.
+    """
+    cache = Cache.of_user()
+    read = cache.analyse if spark is None else partial(cache.analyse_with, spark)
+
+    def analyse(query: str) -> Analysis:
+        analysis = read(query)
+        return replace(analysis, problems=(*analysis.problems, *refusals(analysis.needs, project.conventions.allowed)))
+
+    conventions = project.conventions
+    definitions, broken = load_sound_definitions(project.path, conventions=conventions, cache=cache, spark=spark, columns=columns)
+    # Unreadable files are reported with the definitions.
+    texts = {file: text for file in find_files(project.path).files if (text := read_text(file)[0]) is not None}
+    if not any(may_have_tests(file, text) for file, text in texts.items()):
+        return definitions, (), broken
+
+    from airflow_dynamic_tables.definitions.query_test_reading import load_query_tests  # pydantic takes 0.3 s to import
+
+    tests, mistakes = load_query_tests(texts, definitions, broken, analyse)
+    return definitions, tests, tuple(sorted((*broken, *mistakes)))

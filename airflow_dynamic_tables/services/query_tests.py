@@ -40,7 +40,7 @@ from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.query_test_rows import GivenRows, QueryTest
 from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError
 from airflow_dynamic_tables.services.queries import inline_views
-from airflow_dynamic_tables.services.refresh.binding import bind_query, view_name
+from airflow_dynamic_tables.services.refresh.planning import bind_query, view_name
 from airflow_dynamic_tables.services.refresh.preview import statement
 from airflow_dynamic_tables.services.refresh.requests import in_time_zone
 from airflow_dynamic_tables.services.workspace import Workspace

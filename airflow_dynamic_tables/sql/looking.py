@@ -35,7 +35,7 @@ from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.refresh.preview import preview
 from airflow_dynamic_tables.services.refresh.preview import statement as sql_of
 from airflow_dynamic_tables.services.refresh.requests import latest_schedule_time, requested_partitions
-from airflow_dynamic_tables.services.tables.status import TableStatus, overview
+from airflow_dynamic_tables.services.status import TableStatus, overview
 from airflow_dynamic_tables.sql.declarations import altered_declaration, declaration_draft, declared_table, sound_table, told_at
 from airflow_dynamic_tables.sql.lifecycle import refresh_request
 from airflow_dynamic_tables.sql.reading import explain_select

@@ -14,7 +14,7 @@ from airflow_dynamic_tables.definitions.statements.values import Piece, Query
 from airflow_dynamic_tables.exceptions import DefinitionError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.services.ctas.selecting import ReadTable, answer, read_query
 from airflow_dynamic_tables.services.ctas.wanted import QueryPlace
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.sql.session import SqlSession, StatementResult
 
 MOST_ROWS = 10_000

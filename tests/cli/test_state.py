@@ -17,7 +17,7 @@ from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.status import RefreshWithRows, TableDetails
+from airflow_dynamic_tables.services.status import RefreshWithRows, TableDetails
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.cli.conftest import Run
 from tests.support.pyarrow_job import write_numbers, write_scattered

@@ -15,7 +15,7 @@ from airflow_dynamic_tables.definitions.loader import load_definitions, load_sou
 from airflow_dynamic_tables.definitions.model import Conventions
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.status import list_tables
+from airflow_dynamic_tables.services.status import list_tables
 from airflow_dynamic_tables.services.workspace import open_workspace
 from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, upstream_to_text
 

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.services.refresh.binding import Bound
+from airflow_dynamic_tables.services.refresh.planning import Bound
 
 ROOT = Path(__file__).parents[2]
 FIELDS = """
@@ -57,7 +57,7 @@ from airflow_dynamic_tables.definitions.printing import statement_of
 from airflow_dynamic_tables.definitions.printing import yaml_of
 from airflow_dynamic_tables.services.deployments.values import FieldChange
 from airflow_dynamic_tables.services.deployments.comparing import other_rows
-from airflow_dynamic_tables.services.refresh.binding import Bound
+from airflow_dynamic_tables.services.refresh.planning import Bound
 from airflow_dynamic_tables.services.tables.entries import new_entry
 
 folder = Path(sys.argv[1])

@@ -17,7 +17,7 @@ from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.status import sample, show_table
+from airflow_dynamic_tables.services.status import sample, show_table
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.support.jobs import refresh
 

@@ -17,7 +17,7 @@ from airflow_dynamic_tables.ledger.base import StageState
 from airflow_dynamic_tables.operators.one_off.create_table_as import CreateTableAsOperator
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.pyarrow_job import write_numbers
 

@@ -19,7 +19,7 @@ from airflow_dynamic_tables.exceptions import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from airflow_dynamic_tables.services.tables.status import TableStatus
+from airflow_dynamic_tables.services.status import TableStatus
 from airflow_dynamic_tables.sql.executing import BY_KIND
 from airflow_dynamic_tables.sql.session import SqlSession
 from tests.sql.conftest import Say, fields

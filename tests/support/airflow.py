@@ -22,7 +22,7 @@ from psycopg import sql
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.ports import free_port
 

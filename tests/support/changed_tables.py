@@ -16,7 +16,7 @@ from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.services.lifecycle.registration import rename
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.pyarrow_job import write_days
 

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.services.lifecycle.suspending import resume, suspend
-from airflow_dynamic_tables.services.tables.status import TableStatus, show_table
+from airflow_dynamic_tables.services.status import TableStatus, show_table
 from tests.support.airflow import Stack, until
 
 pytestmark = [pytest.mark.large, pytest.mark.system, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(1200)]

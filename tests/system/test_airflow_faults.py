@@ -30,7 +30,7 @@ from airflow_dynamic_tables.definitions.model import Conventions, Definitions
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support import cluster_stand_in
 from tests.support.airflow import Stack, jobs_of, until

@@ -18,8 +18,8 @@ from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
+from airflow_dynamic_tables.services.status import list_tables, sample
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
-from airflow_dynamic_tables.services.tables.status import list_tables, sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.airflow import Stack, until
 from tests.support.iceberg_rest.server import CREDENTIAL, IcebergRest

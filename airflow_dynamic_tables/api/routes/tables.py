@@ -21,7 +21,7 @@ from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services.refresh.catching_up import with_catch_up
 from airflow_dynamic_tables.services.refresh.preview import TablePlan, preview, statement
 from airflow_dynamic_tables.services.refresh.requests import in_time_zone, latest_schedule_time
-from airflow_dynamic_tables.services.tables.status import TableDescription, TableStatus, overview, show_table
+from airflow_dynamic_tables.services.status import TableDescription, TableStatus, overview, show_table
 
 router = ResultRouter()
 

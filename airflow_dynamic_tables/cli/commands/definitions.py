@@ -23,8 +23,7 @@ from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.exceptions import DefinitionError
-from airflow_dynamic_tables.services.project import Project
-from airflow_dynamic_tables.services.query_test_loading import load_tests
+from airflow_dynamic_tables.services.project import Project, load_tests
 from airflow_dynamic_tables.services.refresh.preview import TablePlan, not_schedulable, preview, refusal_of_servers, warnings
 
 _WITH_SPARK = "airflow_dynamic_tables.cli.commands.checking.validate"

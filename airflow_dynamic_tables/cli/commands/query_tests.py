@@ -22,7 +22,7 @@ from airflow_dynamic_tables.core.query_test_values import PlainRow, RowDifferenc
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.definitions.query_test_rows import QueryTest
-from airflow_dynamic_tables.services.query_test_loading import load_tests
+from airflow_dynamic_tables.services.project import load_tests
 from airflow_dynamic_tables.services.query_tests import QueryTestResult, Verdict, run_tests
 
 _SHOWN_ROWS = 20

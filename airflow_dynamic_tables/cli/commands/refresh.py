@@ -38,8 +38,8 @@ from airflow_dynamic_tables.runners.local.runner import LocalServerRunner, is_th
 from airflow_dynamic_tables.runners.registry import CONNECT_SCHEME, runner_for
 from airflow_dynamic_tables.services.lifecycle.suspending import note_failure
 from airflow_dynamic_tables.services.names import named_table
-from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.refresh.cascading import CascadeOutcome, CascadeStep, cascade
+from airflow_dynamic_tables.services.refresh.planning import job_environment
 from airflow_dynamic_tables.services.refresh.requests import (
     RefreshRequest,
     Skipped,
@@ -49,7 +49,7 @@ from airflow_dynamic_tables.services.refresh.requests import (
 )
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
-from airflow_dynamic_tables.services.tables.status import RefreshWithRows, sample
+from airflow_dynamic_tables.services.status import RefreshWithRows, sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.services.writes.settling import result_of
 

@@ -26,17 +26,17 @@ from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.formats.small_files import PartitionFiles
 from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.services import status
 from airflow_dynamic_tables.services.catalogs import ObjectChange
 from airflow_dynamic_tables.services.continuous.streams.places import stream_progress
 from airflow_dynamic_tables.services.lifecycle.registration import adopt, register
 from airflow_dynamic_tables.services.maintenance.compacting import CompactedPartition, compact, count_files
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep, upgrade
 from airflow_dynamic_tables.services.names import named_table
-from airflow_dynamic_tables.services.refresh.binding import look_at_sources
-from airflow_dynamic_tables.services.tables import status
+from airflow_dynamic_tables.services.refresh.planning import look_at_sources
+from airflow_dynamic_tables.services.status import TableDetails, TableStatus
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.source_reads import pace_of
-from airflow_dynamic_tables.services.tables.status import TableDetails, TableStatus
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.services.writes.quarantine import publish, reject
 from airflow_dynamic_tables.services.writes.settling import result_of

@@ -1,4 +1,4 @@
-"""The loop of a table in continuous mode, which runs turns and watches the table's definition."""
+"""Continuous mode: the loop of a table, which runs turns and watches the table's definition, and its strategies."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plain import to_plain
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.schedule import ContinuousSettings, Freshness, grid_time
+from airflow_dynamic_tables.core.schedule import ContinuousSettings, Freshness, StrategyName, grid_time
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.cache import normalised
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
@@ -27,9 +27,76 @@ from airflow_dynamic_tables.exceptions import (
     SchemaEvolutionError,
     UnsupportedError,
 )
+from airflow_dynamic_tables.formats.small_files import Limits
 from airflow_dynamic_tables.services.continuous.base import Strategy, TurnOutcome, Work
-from airflow_dynamic_tables.services.continuous.micro_refresh import Batch, MicroRefresh
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.continuous.streams.strategy import Streaming
+from airflow_dynamic_tables.services.maintenance.compacting import compact
+from airflow_dynamic_tables.services.outcomes import collecting
+from airflow_dynamic_tables.services.refresh.preview import choose
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.refresh.upstream import reachable, what_is_missing
+from airflow_dynamic_tables.services.tables.source_reads import fresh_until
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The refresh of one turn. ``more`` means that another batch is ready."""
+
+    request: RefreshRequest
+    more: bool = False
+
+
+NextBatch = Callable[[RefreshRequest], Batch | None]
+"""Returns the batch for the request of a turn; ``None`` if there is nothing to do yet."""
+
+
+class MicroRefresh:
+    """A refresh at every turn in which the table is behind.
+
+    :param next_batch: may reduce what a turn reads and replaces; by default everything.
+    """
+
+    def __init__(self, work: Work, next_batch: NextBatch = Batch) -> None:
+        self._work = work
+        self._next_batch = next_batch
+
+    def turn(self, number: int) -> TurnOutcome:
+        """Refresh the table up to the last multiple of its freshness."""
+        work = self._work
+        schedule_time = grid_time(work.workspace.now(), work.table.freshness)
+        fresh = self._fresh_up_to()
+        if fresh is not None and fresh >= schedule_time:
+            return TurnOutcome(reason=f"fresh up to {fresh.isoformat()} already")
+        request = RefreshRequest(
+            table=work.table,
+            sources=work.sources,
+            schedule_time=schedule_time,
+            token=work.token(number),
+            owner=work.owner,
+            is_reported=True,
+            is_scheduled=True,
+        )
+        reach = reachable(work.workspace, request, work.parents)
+        if not isinstance(reach, datetime):
+            return TurnOutcome(reason=what_is_missing(reach))
+        # A parent that was rolled back does not move this table backwards.
+        request = replace(request, schedule_time=reach if fresh is None else max(reach, fresh))
+        batch = self._next_batch(request)
+        if batch is None:
+            return TurnOutcome(reason="no batch is complete yet")
+        versions: list[Version] = []
+        outcome = run(work.workspace.with_listener(collecting(versions)), batch.request, work.submit, work.stop_job)
+        reason = str(outcome.reason) if isinstance(outcome, Skipped) else ""
+        return TurnOutcome(tuple(versions), reason, more=batch.more)
+
+    def close(self) -> None:
+        """Release nothing; no resources are kept."""
+
+    def _fresh_up_to(self) -> datetime | None:
+        work = self._work
+        return fresh_until(work.workspace, work.workspace.table(work.table.identifier, work.table.format).current())
+
 
 _OF_NO_TASK = frozenset({"file", "line", "deadline", "executor"})
 """Properties that do not concern a running loop: the location of a definition, and settings of the scheduler."""
@@ -267,3 +334,43 @@ def backoff(failures: int) -> float:
     The jitter prevents tables that failed together, for example with their server, from retrying at the same time.
     """
     return FIRST_DELAY.total_seconds() * 2.0 ** (failures - 1) * random.uniform(0.75, 1)
+
+
+STRATEGIES: Mapping[StrategyName, Callable[[Work], Strategy]] = {
+    StrategyName.MICRO_REFRESH: watched,
+    StrategyName.STREAM: Streaming,
+}
+"""Factory of each strategy."""
+
+
+def strategy_of(work: Work) -> Strategy:
+    """Create the strategy of a table."""
+    return Tidying(work, STRATEGIES[choose(work.table, work.sources).strategy](work))
+
+
+_MB = 1024 * 1024
+
+LIMITS = Limits(small=8 * _MB, target=32 * _MB, most=32 * _MB, whole=32 * _MB)
+"""Limits of a compaction between turns, which takes about a second. The rest is left to the maintenance."""
+
+
+class Tidying:
+    """A strategy that compacts its table after a turn that left too many small files."""
+
+    def __init__(self, work: Work, strategy: Strategy) -> None:
+        self._work = work
+        self._strategy = strategy
+
+    def turn(self, number: int) -> TurnOutcome:
+        """See :meth:`Strategy.turn`. A failed compaction is left to the maintenance."""
+        outcome = self._strategy.turn(number)
+        if outcome.versions and not outcome.more:
+            try:
+                compact(self._work.workspace, self._work.table.identifier, LIMITS, is_cheap=True)
+            except Exception:
+                log.exception("%s could not be compacted; the maintenance does it.", self._work.table.identifier)
+        return outcome
+
+    def close(self) -> None:
+        """See :meth:`Strategy.close`."""
+        self._strategy.close()

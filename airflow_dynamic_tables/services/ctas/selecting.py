@@ -33,7 +33,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.services.ctas.wanted import QueryPlace, WantedTable
 from airflow_dynamic_tables.services.queries import inline_views
-from airflow_dynamic_tables.services.refresh.binding import bind_query, bind_sources, job_environment
+from airflow_dynamic_tables.services.refresh.planning import bind_query, bind_sources, job_environment
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _NEVER_DUE = Freshness(1)
@@ -197,7 +197,7 @@ def answer(workspace: Workspace, wanted: ReadTable, most: int, place: QueryPlace
     :param most: the maximum number of rows.
     :raises DefinitionError: if Spark rejects the query.
     :raises DynamicTableError: if a table cannot be read, see
-        :func:`~airflow_dynamic_tables.services.refresh.binding.bind_sources`, or Spark did not run.
+        :func:`~airflow_dynamic_tables.services.refresh.planning.bind_sources`, or Spark did not run.
     """
     plan = _plan(workspace, wanted)
     (outcome,) = run(QueryTestPlans((QueryTestPlan(plan, (), limit=most + 1),)), job_environment(workspace, plan)).outcomes

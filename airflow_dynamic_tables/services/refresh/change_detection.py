@@ -21,13 +21,12 @@ from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.queries.text import origins
 from airflow_dynamic_tables.exceptions import DynamicTableError, UnsupportedError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
-from airflow_dynamic_tables.services.increments import Growth
-from airflow_dynamic_tables.services.refresh.binding import Bound, bind_inputs
-from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo
+from airflow_dynamic_tables.services.refresh.catching_up import standing
+from airflow_dynamic_tables.services.refresh.planning import Attempt, Bound, ToDo, bind_inputs
 from airflow_dynamic_tables.services.refresh.preview import why_it_varies
 from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshRequest, Skipped
+from airflow_dynamic_tables.services.source_progress import Growth
 from airflow_dynamic_tables.services.tables.source_reads import stretch
-from airflow_dynamic_tables.services.tables.ticks import standing
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 from airflow_dynamic_tables.services.writes.leases import COMPACTION
 

@@ -1,25 +1,354 @@
-"""Planning: the plan of one refresh, with every source bound to a version."""
+"""Planning: the plan of one refresh, with its query and every source bound to a version. Each format binds its tables."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
-from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
-from airflow_dynamic_tables.core.partitions import PartitionSet
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable
+from airflow_dynamic_tables.clients.files import exists
+from airflow_dynamic_tables.core.formats import FORMATS, is_placed_by_entry
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.plain import to_plain
+from airflow_dynamic_tables.core.refresh.permissions import Allowed
+from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.reasons import Reason, RefreshAction
-from airflow_dynamic_tables.core.schema import Rebuild, TableLayout
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
+from airflow_dynamic_tables.core.refresh.sources import AwaitedData, AwaitedRows, Source, option_problem, path_problem
+from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
+from airflow_dynamic_tables.core.schema import Rebuild, TableLayout, spark_ddl
 from airflow_dynamic_tables.core.sinks import tuned
+from airflow_dynamic_tables.core.streaming.stream_plans import EventTime
 from airflow_dynamic_tables.core.versions import Base, Version
+from airflow_dynamic_tables.definitions.cache import Cache
+from airflow_dynamic_tables.definitions.model import KEYS, DynamicTable
+from airflow_dynamic_tables.definitions.queries.editing import replace_tables
+from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
+    ConfigurationError,
+    DynamicTableError,
+    NotFoundError,
+    TableNotFoundError,
+    UnsupportedError,
+    UpstreamError,
+)
+from airflow_dynamic_tables.formats.base import LakeTable
+from airflow_dynamic_tables.formats.registry import bind, connection_options, count_rows, is_bound
 from airflow_dynamic_tables.ledger.base import Stage
-from airflow_dynamic_tables.services.increments import Growth
-from airflow_dynamic_tables.services.refresh.binding import Bound, bind_inputs
+from airflow_dynamic_tables.services.queries import bind_functions, inline_views
 from airflow_dynamic_tables.services.refresh.catching_up import fresh_then
 from airflow_dynamic_tables.services.refresh.preview import statement
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, StreamBatch
+from airflow_dynamic_tables.services.source_progress import Growth, look
 from airflow_dynamic_tables.services.tables.entries import forgotten_comments
-from airflow_dynamic_tables.services.workspace import RegisteredTable
+from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 from airflow_dynamic_tables.services.writes.protocol import StagedWrite
+
+log = logging.getLogger(__name__)
+
+
+_MEANING = 2
+"""Increased when a release writes other rows for the same query, so that every table is refreshed."""
+
+_PLACES = (("timezone",), ("format", "partition_keys", "formatters", "comment", "comments"), ("expectations", "row_counts"))
+"""Order of fields in the digest. It must not change, because a release must not refresh every table."""
+
+_LATER = tuple(each for each in KEYS if each.key.decides and each.field not in {name for names in _PLACES for name in names})
+"""Keys added later. A table that does not set them keeps its digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A table with inlined views, its bound sources, and its query with the names of the sources' views in the job."""
+
+    table: DynamicTable
+    sources: tuple[SourceBinding, ...]
+    query: str
+    functions: tuple[FunctionBinding, ...]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Spark settings that affect the result of the query."""
+        return {name: value for name, value in self.table.spark.conf.items() if decides_rows(name)}
+
+    @property
+    def recipe(self) -> str:
+        """A digest of everything besides the content of the sources that determines the rows."""
+        sources = [_without_content(source) for source in self.sources]
+        first, *others = ([getattr(self.table, name) for name in names] for names in _PLACES)
+        later = {each.name: value for each in _LATER if (value := getattr(self.table, each.field)) != each.default}
+        meant = ((_MEANING, self.query, self.functions, sources, self.settings, *first), *others, *([later] if later else []))
+        return hashlib.sha256(json.dumps(to_plain(meant), sort_keys=True).encode()).hexdigest()
+
+    def plan(
+        self, token: str, schedule_time: datetime, why: tuple[RefreshAction, str], allowed: Allowed, stage: str = ""
+    ) -> RefreshPlan:
+        """Return the plan of a job that runs the query.
+
+        :param why: the action, and the text of its reason.
+        :param allowed: the permissions of the installation.
+        :param stage: location for the rows; empty if the job writes none, or gets it later.
+        """
+        table, traits = self.table, FORMATS[self.table.format]
+        action, reason = why
+        return RefreshPlan(
+            token=token,
+            identifier=str(table.identifier),
+            schedule_time=schedule_time,
+            action=action,
+            reason=reason,
+            statement=table.expanded_query,
+            query=self.query,
+            stage=stage,
+            file_format=traits.file_format,
+            keys_in_files=traits.keys_in_files,
+            partition_keys=table.partition_keys,
+            sources=self.sources,
+            functions=self.functions,
+            comment=table.comment,
+            comments=table.comments,
+            timezone=table.timezone,
+            expectations=table.expectations,
+            settings=self.settings,
+            allowed=allowed,
+        )
+
+
+def _without_content(source: SourceBinding) -> SourceBinding:
+    """Return the binding without content, location and columns, which the state of the source covers.
+
+    The options of a server contain the snapshot to read.
+    """
+    options = source.options if source.has_files else {}
+    return replace(source, version="", files=(), base_path=None, schema=None, options=options, parts=(), state=None, times=())
+
+
+def bind_inputs(workspace: Workspace, request: RefreshRequest, partitions: PartitionSet, growth: Growth | None = None) -> Bound:
+    """Bind every table and function of the query to its current state.
+
+    :param partitions: the partitions to refresh.
+    :param growth: state of the sources with a watermark.
+    :raises ConfigurationError: see :func:`bind_sources`, as for UpstreamError.
+    :raises CatalogError: see :func:`~airflow_dynamic_tables.services.queries.inline_views`.
+    """
+    table = inline_views(workspace, request.table, request.sources)
+    return bind_query(workspace, table, bind_sources(workspace, table, request.sources, partitions, growth))
+
+
+def bind_query(workspace: Workspace, table: DynamicTable, sources: tuple[SourceBinding, ...]) -> Bound:
+    """Bind the query and the functions of a table.
+
+    :param table: with inlined views.
+    :param sources: the bindings of its upstream tables, in that order.
+    """
+    views = dict(zip(table.upstream, (quote(source.view) for source in sources), strict=True))
+    query, functions = bind_functions(workspace, replace_tables(Cache.of_user().analyse(table.expanded_query), views))
+    return Bound(table, sources, query, functions)
+
+
+def bind_sources(
+    workspace: Workspace,
+    table: DynamicTable,
+    sources: Mapping[TableIdentifier, Source],
+    partitions: PartitionSet = WHOLE_TABLE,
+    growth: Growth | None = None,
+) -> tuple[SourceBinding, ...]:
+    """Bind every table that the query reads to its current version. Each table is read once.
+
+    :param partitions: the partitions to refresh.
+    :param growth: state of the sources with a watermark.
+    :raises ConfigurationError: if the folder of a source is missing or empty.
+    :raises UpstreamError: if a dynamic table has no version yet, or a source with a watermark has no complete partition.
+    :raises UnsupportedError: if reading a table requires a library that the job lacks, or the table cannot be read by partition.
+    """
+    bindings = []
+    for number, identifier in enumerate(table.upstream):
+        view = view_name(table, number)
+        source = sources.get(identifier) or _described(workspace, identifier)
+        if source is not None and source.endless is not None:
+            raise UnsupportedError(
+                f"{identifier} never ends, so only a stream reads it: give {table.identifier} refresh_mode: continuous and "
+                "strategy: stream; nothing else refreshes it."
+            )
+        if growth is not None and str(identifier) in growth.sources:
+            bindings.append(growth.binding(str(identifier), view, partitions))
+        elif source is not None and is_bound(source):
+            _check_options(source)
+            bindings.append(bind(source, workspace.readable(identifier.catalog).stores(), view, table.spark.conf))
+        else:
+            bindings.append(_bind_table(workspace, table, identifier, view))
+        if source is not None and source.event_time is not None:
+            bindings[-1] = _told_apart(table, bindings[-1], source.event_time, partitions)
+    return tuple(bindings)
+
+
+def _told_apart(table: DynamicTable, binding: SourceBinding, event_time: EventTime, partitions: PartitionSet) -> SourceBinding:
+    """Add the event time of a source to its binding.
+
+    :raises UnsupportedError: if its rows are deduplicated and single partitions are refreshed, because duplicates may be in
+        different partitions.
+    """
+    if event_time.deduplicate and not partitions.is_whole:
+        columns = ", ".join(event_time.deduplicate)
+        raise UnsupportedError(
+            f"{table.identifier} reads {binding.identifier}, whose rows are told apart by {columns} over all partitions, so none "
+            "is refreshed alone; refresh the whole table, or let a stream keep it fresh."
+        )
+    return replace(binding, event_time=event_time)
+
+
+def look_at_sources(
+    workspace: Workspace, table: DynamicTable, sources: Mapping[TableIdentifier, Source]
+) -> dict[str, SourceState]:
+    """Return the current state of every table that the query reads, by name. Unreadable tables are omitted with a warning."""
+    states: dict[str, SourceState] = {}
+    whole = inline_views(workspace, table, sources)
+    current = workspace.table(table.identifier, table.format).current()
+    for identifier in whole.upstream:
+        only = replace(whole, upstream=(identifier,))
+        try:
+            growth = look(workspace, only, sources, current)
+            partitions = growth.published if growth is not None else WHOLE_TABLE
+            (binding,) = bind_sources(workspace, only, sources, partitions, growth)
+        except DynamicTableError as error:
+            log.warning("Cannot read %s: %s", identifier, error)
+        else:
+            states[binding.identifier] = binding.state or SourceState(binding.version)
+    return states
+
+
+def view_name(table: DynamicTable, number: int) -> str:
+    """Return the name of the temporary view of an upstream table, by its position in ``upstream``."""
+    identifier = table.upstream[number]
+    text = table.expanded_query.lower()
+    view = re.sub(r"\W", "_", f"{identifier.database}_{identifier.table}_{number}", flags=re.ASCII)
+    while view.lower() in text:  # a common table expression of that name would hide the view
+        view += "_"
+    return view
+
+
+def _check_options(source: Source) -> None:
+    """Check the path and options from a catalog, because they become part of the plan.
+
+    :raises ConfigurationError: if they contain a secret.
+    """
+    problems = (path_problem(source.path), *(option_problem(source.format, option) for option in source.options))
+    if problem := next(filter(None, problems), None):
+        raise ConfigurationError(f"{source.identifier}: {problem}.")
+
+
+def connection_variable(conn_id: str) -> str:
+    """Return the name of the environment variable with the options of a connection for a job."""
+    return "DYNAMIC_TABLES_CONNECTION_" + re.sub(r"\W", lambda sign: f"_{ord(sign[0]):x}_", conn_id, flags=re.ASCII)
+
+
+def job_environment(workspace: Workspace, plan: RefreshPlan) -> dict[str, str]:
+    """Return the environment variables of a job's driver with passwords, which must not be in a plan or on a command line.
+
+    :raises ConfigurationError: if a connection is missing or incomplete.
+    """
+    environment: dict[str, str] = {}
+    for source in plan.sources:
+        if source.conn_id is not None:
+            connection = workspace.settings.connections(source.conn_id)
+            options = connection_options(source.format, source.conn_id, connection)
+            environment[connection_variable(source.conn_id)] = json.dumps(options)
+        elif source.password_variable is not None:
+            for store in workspace.readable(TableIdentifier.parse(source.identifier).catalog).stores():
+                environment |= store.passwords
+    if plan.sink is not None and plan.sink.password_variable is not None:
+        for store in workspace.readable(TableIdentifier.parse(plan.identifier).catalog).stores():
+            environment |= store.passwords
+    return environment
+
+
+def _described(workspace: Workspace, identifier: TableIdentifier) -> Source | None:
+    """Return the source of a table as its catalog describes it.
+
+    This applies to tables that only a view references, and to own tables that are read through their server.
+
+    :return: ``None`` if the catalog has no such table.
+    :raises UpstreamError: if an own table has no version yet.
+    """
+    catalog = workspace.readable(identifier.catalog)
+    try:
+        entry = catalog.get_table(identifier.path)
+    except (TableNotFoundError, UnsupportedError):
+        return None
+    reads_as = next((store.reads_as for store in catalog.stores() if store.reads_as is not None), None)
+    if isinstance(entry, CatalogDynamicTable) and entry.format == reads_as:
+        if entry.snapshot is None:
+            raise _no_version(identifier)
+        return Source(identifier, reads_as)
+    if not isinstance(entry, CatalogTable):
+        return None
+    if reads_as is not None and not is_placed_by_entry(entry.format):
+        return Source(identifier, reads_as)
+    schema = spark_ddl(entry.columns) or None
+    return Source(identifier, entry.format, entry.location, entry.partition_keys, schema, entry.options)
+
+
+def _no_version(identifier: TableIdentifier) -> UpstreamError:
+    return UpstreamError(f"{identifier} has no version yet; refresh it first.")
+
+
+def _is_known_to_spark(table: LakeTable, conf: Mapping[str, str], catalog: str) -> bool:
+    """Return whether Spark is configured to read a table whose files alone do not define its content."""
+    return table.library in conf.get("spark.sql.extensions", "") if table.library else f"spark.sql.catalog.{catalog}" in conf
+
+
+def _bind_table(workspace: Workspace, table: DynamicTable, identifier: TableIdentifier, view: str) -> SourceBinding:
+    try:
+        found = workspace.existing_table(identifier)
+        content = found.read(identifier.sql if _is_known_to_spark(found, table.spark.conf, identifier.catalog) else None)
+    except NotFoundError as error:
+        raise _no_version(identifier) from error
+    except UnsupportedError as error:
+        if workspace.catalog(identifier.catalog).table_exists(identifier.path):
+            raise
+        raise _no_version(identifier) from error  # a table that does not exist has no known format
+    return content.bound(identifier, view)
+
+
+def what_is_not_there(workspace: Workspace, awaited: AwaitedData) -> str | None:
+    """Return why the awaited data is missing, as a sentence without a full stop; ``None`` if it is there.
+
+    Data that cannot be checked counts as missing, because a refresh without it would be silently wrong.
+
+    :raises DynamicTableError: if a retry cannot succeed.
+    """
+    try:
+        if awaited.rows is not None and awaited.source is not None:
+            return _missing_rows(workspace, awaited, awaited.source, awaited.rows)
+        return None if _is_there(workspace, awaited) else f"{awaited} is not there yet"
+    except CatalogUnavailableError as error:
+        return f"{awaited} cannot be looked for: {str(error).rstrip('.')}"
+
+
+def _missing_rows(workspace: Workspace, awaited: AwaitedData, identifier: TableIdentifier, rows: AwaitedRows) -> str | None:
+    stores = workspace.readable(identifier.catalog).stores()
+    try:
+        counted = count_rows(Source(identifier, rows.format, rows.path), stores, awaited.partition, rows.least)
+    except TableNotFoundError:
+        return f"{identifier} is not there yet"
+    return None if counted >= rows.least else f"{awaited.place} has {counted} of {rows.least} rows"
+
+
+def _is_there(workspace: Workspace, awaited: AwaitedData) -> bool:
+    if awaited.source is None:
+        return exists(awaited.text)
+    catalog = workspace.readable(awaited.source.catalog)
+    try:
+        return bool(catalog.list_partitions(awaited.source.path, awaited.partition))
+    except TableNotFoundError:
+        return False
+
 
 Why = tuple[RefreshAction, Reason]
 """The action of a refresh and its reason."""
@@ -63,7 +392,7 @@ def plan(write: StagedWrite, request: RefreshRequest, registered: RegisteredTabl
 
     :param why: see :func:`~airflow_dynamic_tables.services.refresh.requests.action_of`.
     :raises SchemaEvolutionError: if the definition's partition keys differ from the table's and cannot be changed.
-    :raises DynamicTableError: see :func:`~airflow_dynamic_tables.services.refresh.binding.bind_inputs`.
+    :raises DynamicTableError: see :func:`~airflow_dynamic_tables.services.refresh.planning.bind_inputs`.
     """
     layout, rebuild = _fitting_layout(request, registered)
     if request.batch is not None:

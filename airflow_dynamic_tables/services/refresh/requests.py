@@ -24,7 +24,7 @@ from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
-    from airflow_dynamic_tables.services.increments import Growth
+    from airflow_dynamic_tables.services.source_progress import Growth
     from airflow_dynamic_tables.services.workspace import Workspace
 
 MOST_PARTITIONS = 10_000

@@ -1,4 +1,4 @@
-"""Lifecycle of one refresh for all front ends: begin, run the job, commit or abort.
+"""Lifecycle of one refresh for all front ends: begin, run the job, check the rows, commit or abort.
 
 Its steps can be traced, see :mod:`airflow_dynamic_tables.core.refresh.steps`.
 """
@@ -16,26 +16,32 @@ from airflow_dynamic_tables.catalog.values import Asked
 from airflow_dynamic_tables.clients.files import make_private_folders, write_text
 from airflow_dynamic_tables.core.formats import FORMATS
 from airflow_dynamic_tables.core.partitions import PartitionSet, describe
+from airflow_dynamic_tables.core.refresh.expectations import Action, ExpectationResult
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.versions import Version
-from airflow_dynamic_tables.exceptions import ConflictError, DynamicTableError, EmptyBatchError, OvertakenError, UnsupportedError
+from airflow_dynamic_tables.exceptions import (
+    ConflictError,
+    DynamicTableError,
+    EmptyBatchError,
+    ExpectationError,
+    OvertakenError,
+    QuarantinedError,
+    UnsupportedError,
+)
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, ReportState, Stage
-from airflow_dynamic_tables.services.increments import Growth
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.refresh.catching_up import caught_up, is_unbroken
 from airflow_dynamic_tables.services.refresh.change_detection import remember, skip, without_unchanged
-from airflow_dynamic_tables.services.refresh.expectations import check, refuse_empty
 from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo, Why, plan
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken, planned_partitions
 from airflow_dynamic_tables.services.refresh.upstream import complete_until
-from airflow_dynamic_tables.services.source_progress import look
-from airflow_dynamic_tables.services.tables.rollback import forget_after_commit
+from airflow_dynamic_tables.services.source_progress import Growth, look
+from airflow_dynamic_tables.services.tables.rollback import forget_after_commit, note_undone, with_undone
 from airflow_dynamic_tables.services.tables.source_reads import fresh_until
-from airflow_dynamic_tables.services.tables.undone import note_undone, with_undone
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 from airflow_dynamic_tables.services.writes.owner_markers import write_marker
 from airflow_dynamic_tables.services.writes.protocol import StagedWrite, finishing, new_stage, open_write, preparing
@@ -343,3 +349,67 @@ def log_result(planned: RefreshPlan, result: RefreshResult) -> None:
 
 def _as_text(seconds: Mapping[str, float]) -> str:
     return "; " + ", ".join(f"{name} {value:.1f} s" for name, value in seconds.items()) if seconds else ""
+
+
+def check(workspace: Workspace, attempt: Attempt, result: RefreshResult) -> None:
+    """Record the result of every expectation in the ledger, then enforce their actions.
+
+    Row counts are checked here; the other expectations were checked by the job.
+
+    :raises ExpectationError: if an expectation with the action ``fail`` is violated.
+    :raises QuarantinedError: if an expectation with the action ``quarantine`` is violated.
+    """
+    planned = attempt.plan
+    outcomes = (*result.expectations, *_row_counts(attempt, result.rows))
+    if not outcomes:
+        return
+
+    workspace.ledger.update_refresh(
+        planned.token,
+        expectations=outcomes,
+        rows=result.rows,
+        bytes=result.bytes,
+        files=len(result.files),
+        application_id=result.application_id,
+    )
+
+    violated = [expectation for expectation in outcomes if expectation.violations]
+    for expectation in violated:
+        if expectation.action in (Action.WARN, Action.DROP):
+            log.warning("%s: %s.", planned.identifier, expectation)
+
+    if failed := [str(expectation) for expectation in violated if expectation.action == Action.FAIL]:
+        raise ExpectationError(f"{planned.identifier} is not as expected, nothing was committed: {', '.join(failed)}.")
+    if tripped := [str(expectation) for expectation in violated if expectation.action == Action.QUARANTINE]:
+        raise QuarantinedError(
+            f"{planned.identifier} is in quarantine: {', '.join(tripped)}; look at {planned.rows_location}, then run "
+            f"dynamic-tables publish {planned.token} or dynamic-tables abort {planned.token}"
+        )
+
+
+def refuse_empty(planned: RefreshPlan, result: RefreshResult) -> None:
+    """Refuse a stream batch without rows. Only the first may be empty, to replace the table, and only without event time.
+
+    :raises EmptyBatchError: if it has no rows.
+    """
+    waits = any(source.event_time is not None for source in planned.sources)
+    if planned.position is not None and not result.rows and (planned.follows is not None or waits):
+        raise EmptyBatchError(f"batch {planned.position.batch} of stream {planned.position.stream} has no rows")
+
+
+def _row_counts(attempt: Attempt, rows: int) -> tuple[ExpectationResult, ...]:
+    bounds = attempt.request.table.row_counts
+    before, missing = _rows_before(attempt) if any(bound.compares for bound in bounds) else (None, 0)
+    return tuple(bound.check(rows, before, is_average=missing > 0) for bound in bounds)
+
+
+def _rows_before(attempt: Attempt) -> tuple[int | None, int]:
+    """Return the number of rows that the stage replaces, and the number of planned partitions missing in the current version.
+
+    Each missing partition counts as one of average size.
+    """
+    counts = attempt.registered.loaded.count(attempt.plan.partitions)
+    if counts is None or not counts.partitions:
+        return None, 0
+    missing = len(attempt.plan.partitions) - counts.held
+    return counts.replaced + round(missing * counts.total / counts.partitions), missing

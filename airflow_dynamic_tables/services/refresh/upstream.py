@@ -18,10 +18,10 @@ from airflow_dynamic_tables.core.schedule import elapsed
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import DynamicTableError, UpstreamError, UpstreamSuspendedError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
-from airflow_dynamic_tables.services.increments import Growth
 from airflow_dynamic_tables.services.queries import inline_views
-from airflow_dynamic_tables.services.refresh.binding import what_is_not_there
+from airflow_dynamic_tables.services.refresh.planning import what_is_not_there
 from airflow_dynamic_tables.services.refresh.requests import NEVER, Parent, RefreshRequest, requested_partitions
+from airflow_dynamic_tables.services.source_progress import Growth
 from airflow_dynamic_tables.services.tables.source_reads import fresh_until
 from airflow_dynamic_tables.services.workspace import Workspace, why_suspended
 from airflow_dynamic_tables.services.writes.leases import COMPACTION

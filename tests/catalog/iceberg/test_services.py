@@ -16,7 +16,7 @@ from airflow_dynamic_tables.exceptions import JobFailedError, TableAlreadyExists
 from airflow_dynamic_tables.services.ctas.running import create_table_as
 from airflow_dynamic_tables.services.ctas.wanted import Created, CtasOutcome, Purpose, QueryPlace, WantedTable
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.iceberg_rest.server import IcebergRest
 from tests.support.pyarrow_job import write_numbers

@@ -38,7 +38,7 @@ from airflow_dynamic_tables.services.lifecycle.registration import rename
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.contracts.catalogs.samples import DYNAMIC, TABLE, VIEW
 

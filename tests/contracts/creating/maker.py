@@ -13,7 +13,7 @@ from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.services.ctas.running import Submit, create_table_as
 from airflow_dynamic_tables.services.ctas.wanted import Created, Purpose, QueryPlace, WantedTable
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.clock import Clock
 from tests.support.pyarrow_job import Days, write_days

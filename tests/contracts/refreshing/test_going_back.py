@@ -10,9 +10,8 @@ import pytest
 
 from airflow_dynamic_tables.core.refresh.steps import Step
 from airflow_dynamic_tables.exceptions import ConflictError
-from airflow_dynamic_tables.services.maintenance.expiring import expire
-from airflow_dynamic_tables.services.maintenance.sweeping import recover
-from airflow_dynamic_tables.services.tables.status import list_tables, show_table
+from airflow_dynamic_tables.services.maintenance.sweeping import expire, recover
+from airflow_dynamic_tables.services.status import list_tables, show_table
 from tests.contracts.refreshing.conftest import POSTGRES
 from tests.contracts.refreshing.place import MARCH, Place
 from tests.support.other_engines import append_and_clean_away

@@ -13,8 +13,7 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.query_test_plans import QueryTestOutcomes, QueryTestPlans
 from airflow_dynamic_tables.core.query_test_values import Changed
 from airflow_dynamic_tables.core.schema import Column
-from airflow_dynamic_tables.services.project import open_project
-from airflow_dynamic_tables.services.query_test_loading import load_tests
+from airflow_dynamic_tables.services.project import load_tests, open_project
 from airflow_dynamic_tables.services.query_tests import QueryTestResult, run_tests
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace

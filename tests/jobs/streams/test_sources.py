@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.exceptions import ConfigurationError, UnsupportedError
 from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
 from airflow_dynamic_tables.jobs.streaming import follow
-from airflow_dynamic_tables.services.refresh.binding import job_environment
+from airflow_dynamic_tables.services.refresh.planning import job_environment
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin
 from airflow_dynamic_tables.services.workspace import Workspace

@@ -14,7 +14,7 @@ from airflow_dynamic_tables.services.continuous.partition_commit import Partitio
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.source_progress import partition_folders
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.pyarrow_job import write_days
 

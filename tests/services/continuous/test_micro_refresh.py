@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConflictError
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
-from airflow_dynamic_tables.services.continuous.micro_refresh import Batch, MicroRefresh
+from airflow_dynamic_tables.services.continuous.loop import Batch, MicroRefresh
 from airflow_dynamic_tables.services.refresh import catching_up
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run

@@ -13,9 +13,9 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.core.versions import StreamPosition
 from airflow_dynamic_tables.formats.base import CommitRequest
-from airflow_dynamic_tables.services.continuous import registry as tidying
+from airflow_dynamic_tables.services.continuous import loop as tidying
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
-from airflow_dynamic_tables.services.continuous.registry import LIMITS, Tidying
+from airflow_dynamic_tables.services.continuous.loop import LIMITS, Tidying
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.benches.versions import NUMBERS, VersionBench
 

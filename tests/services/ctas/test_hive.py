@@ -16,7 +16,7 @@ from airflow_dynamic_tables.services.ctas.running import create_table_as
 from airflow_dynamic_tables.services.ctas.wanted import CtasOutcome, Purpose, QueryPlace, WantedTable
 from airflow_dynamic_tables.services.lifecycle.dropping import drop
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.pyarrow_job import write_days
 

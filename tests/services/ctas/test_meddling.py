@@ -25,7 +25,7 @@ from airflow_dynamic_tables.formats.iceberg import stage as pointer
 from airflow_dynamic_tables.services.ctas.planning import decide
 from airflow_dynamic_tables.services.ctas.running import Submit, create_table_as, make
 from airflow_dynamic_tables.services.ctas.wanted import CtasOutcome, Purpose, QueryPlace, WantedTable
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.pyarrow_job import write_numbers, write_scattered
 

@@ -36,7 +36,7 @@ from airflow_dynamic_tables.services.ctas.wanted import Created, CtasOutcome, Pu
 from airflow_dynamic_tables.services.lifecycle.dropping import drop
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.contracts.catalogs.samples import DYNAMIC
 

@@ -27,11 +27,10 @@ from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services import catalogs as listing
 from airflow_dynamic_tables.services.ctas.running import Submit, create_table_as
 from airflow_dynamic_tables.services.ctas.wanted import Created, CtasOutcome, Purpose, QueryPlace, WantedTable
-from airflow_dynamic_tables.services.maintenance.expiring import ORPHAN_AGE, expire
-from airflow_dynamic_tables.services.maintenance.sweeping import sweep
+from airflow_dynamic_tables.services.maintenance.sweeping import ORPHAN_AGE, expire, sweep
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.clock import Clock
 from tests.support.pyarrow_job import write_numbers

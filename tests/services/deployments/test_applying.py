@@ -16,8 +16,8 @@ from airflow_dynamic_tables.services.deployments.applying import Applied, ApplyO
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Change
 from airflow_dynamic_tables.services.refresh.requests import Skipped
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
-from airflow_dynamic_tables.services.tables.status import sample
 from tests.services.deployments.conftest import VISITS, Bench
 from tests.support.schedulers.dolphin import stand_in
 

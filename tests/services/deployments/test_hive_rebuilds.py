@@ -17,7 +17,7 @@ from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Change, Difference
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.pyarrow_job import write_days
 

@@ -19,8 +19,8 @@ from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.status import sample, show_table
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
-from airflow_dynamic_tables.services.tables.status import sample, show_table
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.pyarrow_job import write_numbers
 

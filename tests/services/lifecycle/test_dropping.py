@@ -16,7 +16,7 @@ from airflow_dynamic_tables.services.catalogs import create_view
 from airflow_dynamic_tables.services.lifecycle.dropping import drop, drop_if_exists
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.services.writes.leases import LEASE
 from airflow_dynamic_tables.services.writes.owner_markers import MARKS

@@ -21,7 +21,7 @@ from airflow_dynamic_tables.services.lifecycle.registration import Registration,
 from airflow_dynamic_tables.services.lifecycle.suspending import suspend
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.pyarrow_job import write_numbers
 from tests.support.schedulers.airflow import StandIn, stand_in

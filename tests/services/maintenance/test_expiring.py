@@ -14,8 +14,7 @@ import pytest
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.exceptions import VersionNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
-from airflow_dynamic_tables.services.maintenance.expiring import expire
-from airflow_dynamic_tables.services.maintenance.sweeping import sweep
+from airflow_dynamic_tables.services.maintenance.sweeping import expire, sweep
 from airflow_dynamic_tables.services.refresh.running import commit
 from airflow_dynamic_tables.services.writes.leases import current_process
 from tests.support.benches.versions import NUMBERS, TOTAL, VersionBench

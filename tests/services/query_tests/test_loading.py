@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from airflow_dynamic_tables.services.project import open_project
-from airflow_dynamic_tables.services.query_test_loading import load_tests
+from airflow_dynamic_tables.services.project import load_tests, open_project
 
 DEFINITIONS = """\
 dynamic_tables:

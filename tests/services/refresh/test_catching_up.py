@@ -27,8 +27,8 @@ from airflow_dynamic_tables.services.refresh.catching_up import fresh_then
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending, what_is_missing
+from airflow_dynamic_tables.services.status import TableStatus, list_tables, overview, sample, show_table
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
-from airflow_dynamic_tables.services.tables.status import TableStatus, list_tables, overview, sample, show_table
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.clock import Clock
 from tests.support.pyarrow_job import write_days

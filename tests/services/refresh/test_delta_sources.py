@@ -19,8 +19,8 @@ from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.services.continuous.streams.feeds import look_of
-from airflow_dynamic_tables.services.refresh.binding import bind_sources
 from airflow_dynamic_tables.services.refresh.change_detection import detect_changes
+from airflow_dynamic_tables.services.refresh.planning import bind_sources
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.workspace import Workspace

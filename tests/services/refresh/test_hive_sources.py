@@ -22,10 +22,10 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
 from airflow_dynamic_tables.jobs.readers import bind
-from airflow_dynamic_tables.services.refresh.binding import bind_sources
+from airflow_dynamic_tables.services.refresh.planning import bind_sources
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.jobs import refresh
 from tests.support.spark import PlainSpark

@@ -39,7 +39,7 @@ from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import begin, commit, run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending, waited_too_long
-from airflow_dynamic_tables.services.tables.status import list_tables, sample, show_table
+from airflow_dynamic_tables.services.status import list_tables, sample, show_table
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.services.writes import protocol, settling
 from airflow_dynamic_tables.services.writes.leases import LEASE

@@ -28,7 +28,7 @@ from airflow_dynamic_tables.definitions.model import Conventions, Definitions
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, JobFailedError
 from airflow_dynamic_tables.runners.spark_submit import spark_submit_command, submit_failure
 from airflow_dynamic_tables.services.names import names_scope
-from airflow_dynamic_tables.services.refresh.binding import job_environment
+from airflow_dynamic_tables.services.refresh.planning import job_environment
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings

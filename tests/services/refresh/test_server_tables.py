@@ -24,7 +24,7 @@ from airflow_dynamic_tables.exceptions import ConflictError, QuarantinedError
 from airflow_dynamic_tables.runners.spark_home import variables_set
 from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from airflow_dynamic_tables.services.names import names_scope
-from airflow_dynamic_tables.services.refresh.binding import job_environment
+from airflow_dynamic_tables.services.refresh.planning import job_environment
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings

@@ -21,7 +21,7 @@ from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, parse_partitions
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 HOURS = TableIdentifier("lake", "sales", "hours")

@@ -19,12 +19,12 @@ from airflow_dynamic_tables.definitions.model import Conventions, Definitions
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from airflow_dynamic_tables.services.names import names_scope
-from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.refresh.change_detection import detect_changes
+from airflow_dynamic_tables.services.refresh.planning import job_environment
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.postgres import PostgresServer
 from tests.support.pyarrow_job import write_numbers

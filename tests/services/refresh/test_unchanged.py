@@ -24,16 +24,16 @@ from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.lifecycle.suspending import resume, suspend
 from airflow_dynamic_tables.services.maintenance.compacting import compact
-from airflow_dynamic_tables.services.refresh import binding
-from airflow_dynamic_tables.services.refresh.binding import bind_sources
+from airflow_dynamic_tables.services.refresh import planning as binding
 from airflow_dynamic_tables.services.refresh.change_detection import Moved, detect_changes
+from airflow_dynamic_tables.services.refresh.planning import bind_sources
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, StreamBatch
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
+from airflow_dynamic_tables.services.status import list_tables
 from airflow_dynamic_tables.services.tables.entries import registered_or_new
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
-from airflow_dynamic_tables.services.tables.status import list_tables
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.services.writes import protocol
 from airflow_dynamic_tables.services.writes.leases import open_stage

@@ -24,15 +24,14 @@ from airflow_dynamic_tables.core.streaming.source_watermarks import TimeExtracto
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, UpstreamError
-from airflow_dynamic_tables.services.increments import Growth
 from airflow_dynamic_tables.services.refresh import running
-from airflow_dynamic_tables.services.refresh.binding import look_at_sources
+from airflow_dynamic_tables.services.refresh.planning import look_at_sources
 from airflow_dynamic_tables.services.refresh.requests import Parent, RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import pending, what_is_missing
-from airflow_dynamic_tables.services.source_progress import look, recorded_watermark
+from airflow_dynamic_tables.services.source_progress import Growth, look, recorded_watermark
+from airflow_dynamic_tables.services.status import list_tables, sample, show_table
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
-from airflow_dynamic_tables.services.tables.status import list_tables, sample, show_table
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.clock import Clock
 from tests.support.other_engines import append_and_clean_away, remembered

@@ -9,8 +9,8 @@ import pytest
 from airflow_dynamic_tables.exceptions import ConflictError, TableNotFoundError, VersionNotFoundError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.refresh.running import commit
+from airflow_dynamic_tables.services.status import show_table
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
-from airflow_dynamic_tables.services.tables.status import show_table
 from tests.support.benches.versions import MARCH, NUMBERS, TOTAL, VersionBench
 from tests.support.pyarrow_job import write_numbers
 

@@ -34,7 +34,7 @@ from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh.requests import Parent, RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.refresh.upstream import pending, waited_too_long
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.services.writes import quarantine
 from airflow_dynamic_tables.services.writes import quarantine_question as question

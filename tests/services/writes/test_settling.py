@@ -19,7 +19,7 @@ from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import begin, commit, run
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, utc_now
 from airflow_dynamic_tables.services.writes import leases, protocol, settling
 from airflow_dynamic_tables.services.writes.publishing import publish_stage, read_result

@@ -14,8 +14,8 @@ from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
-from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.pyarrow_job import write_numbers
 

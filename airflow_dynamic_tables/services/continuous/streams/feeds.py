@@ -36,7 +36,7 @@ from airflow_dynamic_tables.exceptions import NotFoundError, UnsupportedError, U
 from airflow_dynamic_tables.formats import registry
 from airflow_dynamic_tables.formats.base import Increment
 from airflow_dynamic_tables.services import source_progress as partitions
-from airflow_dynamic_tables.services.refresh.binding import connection_variable
+from airflow_dynamic_tables.services.refresh.planning import connection_variable
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _KEPT = 20

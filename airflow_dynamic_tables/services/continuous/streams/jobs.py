@@ -25,7 +25,7 @@ from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError, JobFailedError, UnsupportedError
 from airflow_dynamic_tables.services.continuous.streams.feeds import INSTEAD, stream_source
 from airflow_dynamic_tables.services.queries import inline_views
-from airflow_dynamic_tables.services.refresh.binding import bind_query, view_name
+from airflow_dynamic_tables.services.refresh.planning import bind_query, view_name
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.services.continuous.streams.jobs import recipe_of, stream_plan
-from airflow_dynamic_tables.services.refresh.binding import job_environment
+from airflow_dynamic_tables.services.refresh.planning import job_environment
 from tests.support.faults.stream_job import run_stream
 from tests.support.streams import KAFKA_LOGIN, StreamSite, ids, turn_until
 

@@ -25,6 +25,7 @@ from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, TableNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.ledger.latest import Held, Latest
+from airflow_dynamic_tables.services.refresh.catching_up import TimeTable, made_before, missing_partitions
 from airflow_dynamic_tables.services.tables.source_reads import (
     NewerParent,
     Pace,
@@ -37,7 +38,6 @@ from airflow_dynamic_tables.services.tables.source_reads import (
     stretch,
     versions_read,
 )
-from airflow_dynamic_tables.services.tables.ticks import TimeTable, made_before, missing_partitions
 from airflow_dynamic_tables.services.tables.workflows import paused_workflows
 from airflow_dynamic_tables.services.workspace import Workspace
 

@@ -29,11 +29,11 @@ from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Change
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
-from airflow_dynamic_tables.services.refresh.binding import look_at_sources
+from airflow_dynamic_tables.services.refresh.planning import look_at_sources
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.status import TableStatus, list_tables, overview, readers_of, show_table
 from airflow_dynamic_tables.services.tables.source_reads import NewerParent, Reader, SourcePosition, positions_of, versions_read
-from airflow_dynamic_tables.services.tables.status import TableStatus, list_tables, overview, readers_of, show_table
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.clock import Clock
 from tests.support.ports import free_port
