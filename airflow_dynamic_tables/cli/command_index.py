@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
-from airflow_dynamic_tables.cli import argument_types
+from airflow_dynamic_tables.cli import arguments as shared
+from airflow_dynamic_tables.cli.arguments import Argument
 
 SUMMARY = "Tables that keep themselves fresh: SQL plus a freshness in YAML, refreshed atomically."
 
@@ -34,7 +35,6 @@ _MODULES = (
     "deployments",
     "refresh",
     "tables",
-    "changing",
     "statements",
     "ctas",
     "catalogs",
@@ -43,18 +43,6 @@ _MODULES = (
     "schema",
 )
 """In the order of the help."""
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One argument; ``options`` are keywords of ``argparse.ArgumentParser.add_argument``.
-
-    A ``type`` is a function of :mod:`~airflow_dynamic_tables.cli.argument_types`.
-    """
-
-    flags: tuple[str, ...]
-    help: str
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +123,7 @@ def all_commands() -> tuple[Command | CommandGroup, ...]:
 
 def _argument(flags: list[str], help: str, options: dict[str, Any]) -> Argument:  # noqa: A002 - the field's name
     if "type" in options:
-        options["type"] = getattr(argument_types, options["type"])
+        options["type"] = getattr(shared, options["type"])
     return Argument(tuple(flags), help, options)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from airflow_dynamic_tables.cli.progress import progress_of
+from airflow_dynamic_tables.cli.running import progress_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.schedule import Freshness
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable

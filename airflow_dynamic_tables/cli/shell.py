@@ -17,8 +17,7 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 from airflow_dynamic_tables.cli.commands.statements import print_answer, session_of, told
-from airflow_dynamic_tables.cli.progress import Progress, progress_of
-from airflow_dynamic_tables.cli.running import OK, message
+from airflow_dynamic_tables.cli.running import OK, Progress, message, progress_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, join_name
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.definitions.queries.text import analyse

@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.cli.project import defined_names, find_definitions
+from airflow_dynamic_tables.cli.running import progress_of
 from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.exceptions import DynamicTableError, TableNotFoundError

@@ -9,22 +9,64 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from airflow.exceptions import UnknownExecutorException
+from airflow.executors.executor_loader import ExecutorLoader
 from airflow.providers.common.compat.sdk import conf
+from airflow.sdk import get_parsing_context
 
 from airflow_dynamic_tables.core.identifiers import split_name
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.schedule import Freshness
-from airflow_dynamic_tables.dags.callbacks import callbacks_of
-from airflow_dynamic_tables.dags.executors import executor_settings
+from airflow_dynamic_tables.dags.callbacks import callbacks_of, look_up_name
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_table_definitions, load_task_definitions
 from airflow_dynamic_tables.definitions.model import AirflowPart, Conventions, Definitions, DynamicTable, settings_of
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError, TableNotFoundError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION
-from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER
+from airflow_dynamic_tables.schedulers.base import DEFAULT_SCHEDULER
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.project import conventions_of
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.settings import parse_threshold, threshold_in
+
+_POD = "pod_override"
+
+
+def executor_settings(table: DynamicTable) -> dict[str, Any]:
+    """Return the executor and its config as operator arguments.
+
+    The executor is omitted where a task runs, because the scheduler has selected it, and the worker's configuration may differ.
+
+    :raises ConfigurationError: if Airflow has no such executor, or the pod does not exist.
+    """
+    settings: dict[str, Any] = {}
+    if table.executor is not None and get_parsing_context().dag_id is None:
+        _check_executor(table.executor)
+        settings["executor"] = table.executor
+    if table.executor_config is not None:
+        config = dict(table.executor_config)
+        if _POD in config:
+            config[_POD] = _pod(config[_POD])
+        settings["executor_config"] = config
+    return settings
+
+
+def _check_executor(name: str) -> None:
+    if conf.getboolean("core", "multi_team", fallback=False):
+        return  # the available executors depend on the team of the DAG folder
+    try:
+        ExecutorLoader.lookup_executor_name_by_str(name)
+    except UnknownExecutorException:
+        known = conf.get("core", "executor")
+        raise ConfigurationError(f"executor: this Airflow has no {name!r}; [core] executor is {known!r}") from None
+
+
+def _pod(path: str) -> object:
+    pod = look_up_name(f"executor_config: {_POD}", path)
+    # Compared by name, because Kubernetes may not be installed.
+    if type(pod).__name__ != "V1Pod":
+        raise ConfigurationError(f"executor_config: {_POD}: {path!r} is no kubernetes.client.models.V1Pod")
+    return pod
+
 
 _DEFAULT_ARGS: Mapping[str, Any] = {"retries": 2, "retry_delay": timedelta(minutes=5)}
 """Defaults for the tasks of scheduled tables."""

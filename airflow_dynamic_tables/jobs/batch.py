@@ -14,11 +14,10 @@ from airflow_dynamic_tables.core.partition_transforms import hidden_keys, plain_
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, RefreshResult, StagedFile
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.jobs.column_types import check_partition_key, ddl, storable
-from airflow_dynamic_tables.jobs.drivers.base import Driver
+from airflow_dynamic_tables.jobs.driver import Driver
 from airflow_dynamic_tables.jobs.expectations import repeated, results, violations_in_stage, without_dropped
 from airflow_dynamic_tables.jobs.files import exactly
-from airflow_dynamic_tables.jobs.query.checking import check_columns
-from airflow_dynamic_tables.jobs.query.settings import settle_settings
+from airflow_dynamic_tables.jobs.query import check_columns, settle_settings
 from airflow_dynamic_tables.jobs.readers import bind, check_spelling
 from airflow_dynamic_tables.jobs.servers import ServerTable
 from airflow_dynamic_tables.jobs.writers import write

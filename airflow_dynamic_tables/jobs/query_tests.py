@@ -26,7 +26,7 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.jobs.batch import planned_rows, prepare
 from airflow_dynamic_tables.jobs.column_types import ddl, storable
-from airflow_dynamic_tables.jobs.drivers.base import Driver
+from airflow_dynamic_tables.jobs.driver import Driver
 from airflow_dynamic_tables.jobs.expectations import without_dropped
 from airflow_dynamic_tables.jobs.messages import message
 from airflow_dynamic_tables.jobs.readers import bind

@@ -11,7 +11,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.partitions import NULL_PARTITION
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding, SourcePart
-from airflow_dynamic_tables.jobs.drivers.base import Driver
+from airflow_dynamic_tables.jobs.driver import Driver
 from airflow_dynamic_tables.jobs.files import exactly
 from airflow_dynamic_tables.jobs.servers import as_stored, needing, password_for
 

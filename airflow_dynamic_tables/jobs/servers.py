@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.plan import TimeColumn
 from airflow_dynamic_tables.core.sinks import Sink
-from airflow_dynamic_tables.jobs.drivers.base import Driver
+from airflow_dynamic_tables.jobs.driver import Driver
 
 
 def password_for(who: str, variable: str | None, driver: Driver) -> str | None:

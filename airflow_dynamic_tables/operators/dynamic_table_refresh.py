@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode
 from airflow_dynamic_tables.core.versions import Version
-from airflow_dynamic_tables.dags.declared import configured_poll_interval, look_up
+from airflow_dynamic_tables.dags.declared import configured_poll_interval, default_args_of, look_up, refresh_settings
+from airflow_dynamic_tables.dags.doc_md import describe_table
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
-from airflow_dynamic_tables.exceptions import (
-    ConfigurationError,
-    DynamicTableError,
-    UpstreamSuspendedError,
-)
+from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError, UpstreamSuspendedError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import configured_connection
-from airflow_dynamic_tables.operators.arguments import refresh_arguments
 from airflow_dynamic_tables.operators.links import SparkLink, TableLink
-from airflow_dynamic_tables.operators.reconcilers import count_last_failure
+from airflow_dynamic_tables.operators.reconcilers import beside_ours, count_last_failure
 from airflow_dynamic_tables.operators.reporting import ReportsCommits, as_airflow, report_commit, report_commits, skip
 from airflow_dynamic_tables.operators.run_arguments import (
     OF_OTHERS,
@@ -50,11 +47,11 @@ from airflow_dynamic_tables.services.settings import find_catalogs_file
 from airflow_dynamic_tables.services.tables.source_reads import fresh_until
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.services.writes.settling import recorded_refresh
-from airflow_dynamic_tables.triggers.parent_runs import has_given_up
-from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, upstream_to_text
+from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, has_given_up, upstream_to_text
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+
 
 log = logging.getLogger(__name__)
 
@@ -204,3 +201,25 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
         if refresh is None and version.partitions is None and not request.has_watermark:
             version = replace(version, partitions=requested_partitions(request))
         return report_commit(context, self, version, refresh, request.schedule_time)
+
+
+def refresh_arguments(table: DynamicTable, definitions: Definitions, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the operator arguments of a table; given arguments override the definition, and the definition overrides defaults.
+
+    :param definitions: the definitions with the dynamic tables that it reads.
+    :param given: arguments of the operator, with those of its DAG and task group as ``default_args``.
+    :raises ConfigurationError: if a callback of the definition does not exist.
+    """
+    defaults = given.get("default_args") or {}
+    said = refresh_settings(table)
+    spark = {field.name: value for field in fields(table.spark) if (value := getattr(table.spark, field.name))}
+    # The Spark hook adds to the conf.
+    spark["conf"] = {**(defaults.get("conf") or {}), **table.spark.conf}
+    outlets = [dynamic_table_asset(table.identifier)]
+    inlets = [dynamic_table_asset(name) for name in table.upstream if name in definitions.tables]
+    beside = {name: [*ours, *(given.get(name) or ())] for name, ours in (("outlets", outlets), ("inlets", inlets))}
+    ours = {name: value for name, value in default_args_of(table).items() if name not in defaults}
+    # A later try would find a durable job again, which does not write to the stage of that try.
+    fixed = {"name": str(table.identifier), "durable": False}
+    page = {"doc_md": describe_table(table, definitions)}
+    return {**ours, **page, **fixed, **spark, **said, **given, **beside, **beside_ours({**defaults, **said, **given})}

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
 
-from airflow_dynamic_tables.cli.command_index import SUMMARY, Argument, Command, CommandGroup, all_commands, sections
+from airflow_dynamic_tables.cli.arguments import Argument
+from airflow_dynamic_tables.cli.command_index import SUMMARY, Command, CommandGroup, all_commands, sections
 
 if TYPE_CHECKING:
     from airflow_dynamic_tables.clients.connections import Connections

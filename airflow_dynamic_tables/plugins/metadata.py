@@ -17,8 +17,7 @@ from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.clients.sql_servers import reason
 from airflow_dynamic_tables.exceptions import SchedulerUnavailableError, WorkflowNotFoundError
 from airflow_dynamic_tables.schedulers.airflow import REFRESHES, AirflowScheduler, Dag
-from airflow_dynamic_tables.schedulers.base import DAG_TAG, WorkflowScheduler
-from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER, open_scheduler
+from airflow_dynamic_tables.schedulers.base import DAG_TAG, DEFAULT_SCHEDULER, WorkflowScheduler, open_scheduler
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

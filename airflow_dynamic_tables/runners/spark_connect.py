@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from dataclasses import fields
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 import grpc
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import SparkSession as AnySparkSession
+from pyspark.sql.connect.client import DefaultChannelBuilder
+from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
+from pyspark.sql.connect.shell.progress import StageInfo
 
+from airflow_dynamic_tables.clients.files import list_files, open_file, plain_path, write_text
 from airflow_dynamic_tables.core.query_test_plans import QueryTestOutcomes, QueryTestPlans
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
@@ -28,13 +36,183 @@ from airflow_dynamic_tables.exceptions import (
     SchemaEvolutionError,
 )
 from airflow_dynamic_tables.jobs.batch import refresh
-from airflow_dynamic_tables.jobs.drivers.connect import ConnectDriver
+from airflow_dynamic_tables.jobs.connect_driver import ConnectDriver, Surroundings
 from airflow_dynamic_tables.jobs.messages import message
 from airflow_dynamic_tables.jobs.query_tests import run_query_tests
 from airflow_dynamic_tables.redaction import HIDDEN
-from airflow_dynamic_tables.runners.base import NO_VARIABLES, Runner, refuse_templates
-from airflow_dynamic_tables.runners.connect_channel import ConnectChannel
-from airflow_dynamic_tables.runners.connect_surroundings import TaskProgress, WorkerFiles, folder_for_modules
+from airflow_dynamic_tables.runners.base import NO_VARIABLES, Runner, refuse_templates, tasks_done
+
+_LONGEST_PAUSE_MS = 2_000
+"""Longest pause in milliseconds between attempts to reach a server; Spark's own default grows to a minute."""
+
+_ONE_MORE_TRY = 1.0
+"""Timeout in seconds of the call that determines why there is no connection."""
+
+_CERTIFICATES = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
+"""gRPC's variable for a file of trusted certificates that replaces the public ones."""
+
+_THIS_MACHINE = ("localhost", "127.0.0.1", "[::1]")
+
+_AT_ONCE = ("/Config", "/Interrupt", "/ReleaseSession", "/ReleaseExecute", "/FetchErrorDetails")
+"""Calls that a healthy server answers immediately, regardless of its load."""
+
+
+class ConnectChannel(DefaultChannelBuilder):
+    """The channel of one session.
+
+    :param url: ``sc://host:port/;token=...``, as for Spark's own client.
+    :param patience: seconds without a response after which the server is considered dead.
+    :param target: a Unix socket that leads to the server, in gRPC's format, instead of the address.
+    :raises ConfigurationError: when the address is invalid.
+    """
+
+    def __init__(self, url: str, patience: float, target: str | None = None) -> None:
+        try:
+            super().__init__(url)
+        except (PySparkException, ValueError):
+            # Without the cause: it may quote the address, which contains the token.
+            raise ConfigurationError("The address of the Spark Connect server is none; write sc://host:port.") from None
+        self.patience = patience
+        self._target = target
+        self.add_interceptor(_Deadline(patience))
+        if self.host in _THIS_MACHINE:
+            # A proxy of the environment does not apply to local servers.
+            self.setChannelOption("grpc.enable_http_proxy", 0)
+
+    def toChannel(self) -> grpc.Channel:  # noqa: N802 - PySpark's name
+        """The channel, once the server has answered.
+
+        :raises JobFailedError: when the server does not answer in time.
+        """
+        channel = super().toChannel() if self._target is None else self._on_socket(self._target)
+        try:
+            grpc.channel_ready_future(channel).result(timeout=self.patience)
+        except grpc.FutureTimeoutError:
+            why = _last_failure(channel)
+            channel.close()
+            spoken = "with TLS" if self.use_ssl or (self.secure and self.host != "localhost") else "without TLS"
+            raise JobFailedError(
+                f"The Spark Connect server {self.endpoint} did not answer within {self.patience:g} seconds ({spoken}); check "
+                "that it runs, the host, port and use_ssl of the connection, and with TLS that its certificate is known here "
+                f"({_CERTIFICATES}). gRPC says: {why}"
+            ) from None
+        return channel
+
+    def _on_socket(self, target: str) -> grpc.Channel:
+        credentials = grpc.local_channel_credentials(grpc.LocalConnectionType.UDS)
+        if self.token is not None:
+            credentials = grpc.composite_channel_credentials(credentials, grpc.access_token_call_credentials(self.token))
+        return self._secure_channel(target, credentials)
+
+    def retries(self) -> DefaultPolicy:
+        """The retry policy of calls while the server does not answer: retries last as long as the patience."""
+        tries = max(3, int(self.patience * 1_000 / _LONGEST_PAUSE_MS))
+        return DefaultPolicy(max_retries=tries, max_backoff=_LONGEST_PAUSE_MS, max_server_retry_delay=_LONGEST_PAUSE_MS)
+
+    def without_token(self, text: str) -> str:
+        """A text without the token."""
+        return text.replace(self.token, HIDDEN) if self.token else text
+
+
+def _last_failure(channel: grpc.Channel) -> str:
+    """Why a channel is not connected, in gRPC's words."""
+    try:
+        channel.unary_unary("/spark.connect.SparkConnectService/Config")(b"", timeout=_ONE_MORE_TRY)
+    except grpc.RpcError as error:
+        return str(error.details())
+    return "it answers now"
+
+
+class _Deadline(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # grpc ships no types
+    """Sets a deadline for calls that are answered immediately."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def intercept_unary_unary(self, continuation: Callable[[Any, Any], Any], client_call_details: Any, request: Any) -> Any:
+        """Forward a call, with a deadline if it has none."""
+        details = client_call_details
+        if details.timeout is None and details.method.endswith(_AT_ONCE):
+            details = details._replace(timeout=self._seconds)
+        return continuation(details, request)
+
+
+class WorkerFiles(Surroundings):
+    """The file systems that this worker can access.
+
+    :param folder: for copies of files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write_text(self, uri: str, text: str) -> None:
+        """See :meth:`Surroundings.write_text`."""
+        write_text(uri, text)
+
+    def list_files(self, uri: str) -> list[tuple[str, int]]:
+        """See :meth:`Surroundings.list_files`."""
+        root = plain_path(uri)
+        try:
+            found = list_files(uri)
+        except FileNotFoundError:
+            return []
+        return sorted((uri + plain_path(name)[len(root) :], int(info.get("size") or 0)) for name, info in found.items())
+
+    def local_copy(self, uri: str) -> Path:
+        """See :meth:`Surroundings.local_copy`."""
+        copy = self._folder / uri.rpartition("/")[2]
+        with open_file(uri) as stream:
+            copy.write_bytes(stream.read())
+        return copy
+
+
+class TaskProgress:
+    """Reports the number of finished tasks whenever it changes, and measures how long the job has waited for a core.
+
+    :param tell: receives the line.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._told = ""
+        self._waits_since: float | None = None
+
+    def __call__(self, stages: Iterable[StageInfo] | None, inflight_tasks: int, done: bool, **_others: object) -> None:
+        """Process the server's report, which is sent every two seconds while it changes."""
+        known = list(stages or ())
+        finished = sum(stage.num_completed_tasks for stage in known)
+        planned = sum(stage.num_tasks for stage in known)
+        if done or inflight_tasks or finished == planned:
+            self._waits_since = None
+        elif self._waits_since is None:
+            self._waits_since = time.monotonic()
+        line = tasks_done(finished, planned)
+        if known and line != self._told:
+            self._told = line
+            self._tell(line)
+
+    def seconds_without_core(self) -> float:
+        """Seconds that tasks have waited while none was running."""
+        since = self._waits_since
+        return 0.0 if since is None else time.monotonic() - since
+
+
+@contextmanager
+def folder_for_modules() -> Iterator[Path]:
+    """A folder whose modules can be imported during the body; the next job may have other modules of the same names."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            yield Path(folder)
+        finally:
+            # Iterate over copies and remove items one by one, because other threads may add their own.
+            for path in sys.path.copy():
+                if path.startswith(folder):
+                    sys.path.remove(path)
+            for name, module in sys.modules.copy().items():
+                if str(getattr(module, "__file__", None)).startswith(folder):
+                    sys.modules.pop(name, None)
+
 
 _PATIENCE = 60.0
 """Seconds without a response after which a server is considered dead; pauses for garbage collection are shorter."""

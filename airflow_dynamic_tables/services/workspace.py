@@ -31,8 +31,7 @@ from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedErr
 from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable
 from airflow_dynamic_tables.formats.registry import default_format, open_table
 from airflow_dynamic_tables.ledger.sql import SqlLedger
-from airflow_dynamic_tables.schedulers.base import WorkflowScheduler
-from airflow_dynamic_tables.schedulers.registry import open_scheduler
+from airflow_dynamic_tables.schedulers.base import WorkflowScheduler, open_scheduler
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
 
 if TYPE_CHECKING:

@@ -12,14 +12,13 @@ from airflow_dynamic_tables.definitions.statements.parsing import CreateTableAs,
 from airflow_dynamic_tables.definitions.statements.values import Statement
 from airflow_dynamic_tables.exceptions import DefinitionError
 from airflow_dynamic_tables.redaction import without_secrets
-from airflow_dynamic_tables.sql import catalogs, declarations, lifecycle, looking, reading
-from airflow_dynamic_tables.sql import lifecycle as creating
+from airflow_dynamic_tables.sql import catalogs, declarations, lifecycle, reading
 from airflow_dynamic_tables.sql.session import SqlSession, StatementResult
 from airflow_dynamic_tables.yaml_files.documents import line_and_column, text_of
 
 BY_KIND: dict[type[Statement], Callable[[SqlSession, Script, Any], StatementResult]] = {
     values.CreateDynamicTable: declarations.create_table,
-    CreateTableAs: creating.create_table_as,
+    CreateTableAs: lifecycle.create_table_as,
     values.SetFreshness: declarations.alter_declaration,
     values.SetRefreshMode: declarations.alter_declaration,
     values.SetOptions: declarations.alter_declaration,
@@ -30,10 +29,10 @@ BY_KIND: dict[type[Statement], Callable[[SqlSession, Script, Any], StatementResu
     values.Suspend: lifecycle.suspend_table,
     values.Resume: lifecycle.resume_table,
     values.RefreshTable: lifecycle.refresh_table,
-    values.Show: looking.show,
-    values.ShowCreate: looking.show_create,
-    values.Describe: looking.describe,
-    values.Explain: looking.explain,
+    values.Show: reading.show,
+    values.ShowCreate: reading.show_create,
+    values.Describe: reading.describe,
+    values.Explain: reading.explain,
     values.Query: reading.select,
     values.Use: catalogs.use,
     values.CreateDatabase: catalogs.create_database,

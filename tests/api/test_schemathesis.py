@@ -15,7 +15,7 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from airflow_dynamic_tables.api.standalone.server import TokenAccess
+from airflow_dynamic_tables.api.server import TokenAccess
 from tests.api.conftest import DEFINITIONS
 from tests.support.gateway import Served, served
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.cli.new_project.writing import write_project
+from airflow_dynamic_tables.cli.new_project import write_project
 from tests.cli.conftest import Run
 
 

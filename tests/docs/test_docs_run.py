@@ -62,10 +62,7 @@ esac""",
 COMMANDS_IMPORT = (
     "airflow_dynamic_tables.catalog.hive.catalog",
     "airflow_dynamic_tables.catalog.sql.catalog",
-    *(
-        f"airflow_dynamic_tables.cli.commands.{name}"
-        for name in ("catalogs", "changing", "definitions", "deployments", "refresh", "tables")
-    ),
+    *(f"airflow_dynamic_tables.cli.commands.{name}" for name in ("catalogs", "definitions", "deployments", "refresh", "tables")),
     "airflow_dynamic_tables.definitions.queries.parsing",
     "airflow_dynamic_tables.definitions.reading",
     "airflow_dynamic_tables.formats.hive.table",

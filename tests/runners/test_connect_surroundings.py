@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from airflow_dynamic_tables.runners.connect_surroundings import folder_for_modules
+from airflow_dynamic_tables.runners.spark_connect import folder_for_modules
 
 
 class Lazy(ModuleType):

@@ -27,9 +27,8 @@ from airflow_dynamic_tables.clients.files import exists, read_text
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
-from airflow_dynamic_tables.jobs.drivers.connect import ConnectDriver
-from airflow_dynamic_tables.runners.connect_surroundings import WorkerFiles
-from airflow_dynamic_tables.runners.spark_connect import SparkConnectRunner, end_session
+from airflow_dynamic_tables.jobs.connect_driver import ConnectDriver
+from airflow_dynamic_tables.runners.spark_connect import SparkConnectRunner, WorkerFiles, end_session
 from tests.support.connect_server import ConnectServer, running_connect_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:.RETRIES_EXCEEDED")]

@@ -6,8 +6,7 @@ import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.schedulers.airflow import AirflowScheduler
-from airflow_dynamic_tables.schedulers.base import Workflow
-from airflow_dynamic_tables.schedulers.registry import open_scheduler
+from airflow_dynamic_tables.schedulers.base import Workflow, open_scheduler
 from tests.support.schedulers.airflow import StandIn
 
 HANDLER = {"schedulerType": "airflow", "endpoint": "", "workflowId": "d"}

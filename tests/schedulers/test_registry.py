@@ -9,7 +9,7 @@ import pytest
 
 from airflow_dynamic_tables.clients.connections import Connection
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.schedulers.registry import known_schedulers, open_scheduler
+from airflow_dynamic_tables.schedulers.base import known_schedulers, open_scheduler
 
 _SCHEDULER = """
 from airflow_dynamic_tables.schedulers.base import Outcome, WorkflowScheduler

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from airflow_dynamic_tables.core.query_test_plans import QueryTestOutcomes, QueryTestPlans
 from airflow_dynamic_tables.core.refresh.permissions import Allowed
 from airflow_dynamic_tables.exceptions import DefinitionError
-from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
+from airflow_dynamic_tables.jobs.main import JvmDriver
 from airflow_dynamic_tables.jobs.query_tests import run_query_tests
 from airflow_dynamic_tables.sql.session import SqlSession
 from tests.sql.conftest import Say

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.jobs import batch
-from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
+from airflow_dynamic_tables.jobs.main import JvmDriver
 
 # package com.example;
 # public class Triple implements org.apache.spark.sql.api.java.UDF1<Integer, Long> {

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.triggers.parent_runs import has_given_up
+from airflow_dynamic_tables.triggers.upstream import has_given_up
 from tests.support.airflow_runs import AirflowRuns
 
 PARENT = TableIdentifier("lake", "sales", "parent")

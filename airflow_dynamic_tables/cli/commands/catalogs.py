@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction
-from airflow_dynamic_tables.cli import argument_types, output
-from airflow_dynamic_tables.cli.arguments import OUTPUT, STATE, TABLE
-from airflow_dynamic_tables.cli.command_index import Argument, command
+from airflow_dynamic_tables.cli import arguments as argument_types
+from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.arguments import OUTPUT, STATE, TABLE, Argument
+from airflow_dynamic_tables.cli.command_index import command
 from airflow_dynamic_tables.cli.project import definitions, find_definitions
 from airflow_dynamic_tables.cli.running import OK, USAGE
 from airflow_dynamic_tables.cli.state import workspace_of

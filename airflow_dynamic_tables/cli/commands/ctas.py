@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
-from airflow_dynamic_tables.cli import argument_types, output
-from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE
-from airflow_dynamic_tables.cli.command_index import Argument, command
+from airflow_dynamic_tables.cli import arguments as argument_types
+from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE, Argument
+from airflow_dynamic_tables.cli.command_index import command
 from airflow_dynamic_tables.cli.commands.refresh import owner_of, with_spark
 from airflow_dynamic_tables.cli.project import definitions, find_definitions
 from airflow_dynamic_tables.cli.running import OK, USAGE

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.arguments import DEBUG, INTO, OUTPUT, SCHEDULE_TIME, STATE, TABLES, WITHOUT_SPARK
-from airflow_dynamic_tables.cli.command_index import Argument, command
-from airflow_dynamic_tables.cli.new_project.writing import COMMANDS, write_project
-from airflow_dynamic_tables.cli.progress import progress_of
+from airflow_dynamic_tables.cli.arguments import DEBUG, INTO, OUTPUT, SCHEDULE_TIME, STATE, TABLES, WITHOUT_SPARK, Argument
+from airflow_dynamic_tables.cli.command_index import command
+from airflow_dynamic_tables.cli.new_project import COMMANDS, write_project
 from airflow_dynamic_tables.cli.project import definitions, named_tables, project_of, schedule_time
-from airflow_dynamic_tables.cli.running import FAILED, OK, execute
+from airflow_dynamic_tables.cli.running import FAILED, OK, execute, progress_of
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.results import items

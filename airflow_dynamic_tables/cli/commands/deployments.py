@@ -11,8 +11,8 @@ from typing import Any
 from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE, TABLES
-from airflow_dynamic_tables.cli.command_index import Argument, command
+from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE, TABLES, Argument
+from airflow_dynamic_tables.cli.command_index import command
 from airflow_dynamic_tables.cli.commands.definitions import plan_and_look
 from airflow_dynamic_tables.cli.commands.refresh import owner_of, run_here
 from airflow_dynamic_tables.cli.project import definitions, find_definitions, identifier, named_tables, project_of
@@ -28,7 +28,7 @@ from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.printing import hidden_settings, statement_of, yaml_of
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER
+from airflow_dynamic_tables.schedulers.base import DEFAULT_SCHEDULER
 from airflow_dynamic_tables.services.deployments import applying
 from airflow_dynamic_tables.services.deployments.applying import Applied, ApplyOutcome
 from airflow_dynamic_tables.services.deployments.comparing import DeployedColumns, refined

@@ -11,12 +11,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE, TABLES
-from airflow_dynamic_tables.cli.command_index import Argument, command
+from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE, TABLES, Argument
+from airflow_dynamic_tables.cli.command_index import command
 from airflow_dynamic_tables.cli.commands.refresh import spark_runner, stopped_like_ctrl_c
-from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.cli.project import named_tables, project_of
-from airflow_dynamic_tables.cli.running import FAILED, OK
+from airflow_dynamic_tables.cli.running import FAILED, OK, progress_of
 from airflow_dynamic_tables.cli.state import quiet_workspace_of
 from airflow_dynamic_tables.core.query_test_values import PlainRow, RowDifferences
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings

@@ -17,12 +17,12 @@ from threading import Event
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from airflow_dynamic_tables.cli import argument_types, output
-from airflow_dynamic_tables.cli.arguments import FORCE, MASTER, OUTPUT, PARTITION, SCHEDULE_TIME, STATE, TABLE
-from airflow_dynamic_tables.cli.command_index import Argument, command
-from airflow_dynamic_tables.cli.progress import lines_of_spark, progress_of
+from airflow_dynamic_tables.cli import arguments as argument_types
+from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.arguments import FORCE, MASTER, OUTPUT, PARTITION, SCHEDULE_TIME, STATE, TABLE, Argument
+from airflow_dynamic_tables.cli.command_index import command
 from airflow_dynamic_tables.cli.project import definitions
-from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
+from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE, lines_of_spark, progress_of
 from airflow_dynamic_tables.cli.state import settings_of, workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import PartitionSet

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from airflow_dynamic_tables.api.desk import AppComponents
-from airflow_dynamic_tables.api.standalone.processes import Processes
-from airflow_dynamic_tables.api.standalone.server import VARIABLE, ListenAddress, TokenAccess, read_token, serve
-from airflow_dynamic_tables.cli import argument_types
-from airflow_dynamic_tables.cli.arguments import STATE
-from airflow_dynamic_tables.cli.command_index import Argument, command
+from airflow_dynamic_tables.api.processes import Processes
+from airflow_dynamic_tables.api.server import VARIABLE, ListenAddress, TokenAccess, read_token, serve
+from airflow_dynamic_tables.cli import arguments as argument_types
+from airflow_dynamic_tables.cli.arguments import STATE, Argument
+from airflow_dynamic_tables.cli.command_index import command
 from airflow_dynamic_tables.cli.project import find_definitions, project_of
 from airflow_dynamic_tables.cli.running import OK
 from airflow_dynamic_tables.cli.state import quiet_workspace_of

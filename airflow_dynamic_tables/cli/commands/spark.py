@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 
-from airflow_dynamic_tables.cli import argument_types, output
-from airflow_dynamic_tables.cli.arguments import DEBUG, OUTPUT, STATE
-from airflow_dynamic_tables.cli.command_index import Argument, command
-from airflow_dynamic_tables.cli.new_project.writing import TABLE, write_project
-from airflow_dynamic_tables.cli.progress import progress_of
-from airflow_dynamic_tables.cli.running import FAILED, OK
+from airflow_dynamic_tables.cli import arguments as argument_types
+from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.arguments import DEBUG, OUTPUT, STATE, Argument
+from airflow_dynamic_tables.cli.command_index import command
+from airflow_dynamic_tables.cli.new_project import TABLE, write_project
+from airflow_dynamic_tables.cli.running import FAILED, OK, progress_of
 from airflow_dynamic_tables.cli.state import settings_of
 from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.exceptions import JobFailedError

@@ -15,13 +15,12 @@ from pathlib import Path
 from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE
-from airflow_dynamic_tables.cli.command_index import Argument, command
+from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE, Argument
+from airflow_dynamic_tables.cli.command_index import command
 from airflow_dynamic_tables.cli.commands.ctas import make_here
 from airflow_dynamic_tables.cli.commands.refresh import run_here, spark_runner, stopped_like_ctrl_c
-from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.cli.project import project_of
-from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE, message
+from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE, message, progress_of
 from airflow_dynamic_tables.cli.running import execute as execute_command
 from airflow_dynamic_tables.cli.state import quiet_workspace_of
 from airflow_dynamic_tables.core.mistakes import Mistake

@@ -15,8 +15,7 @@ from starlette.types import ASGIApp
 
 from airflow_dynamic_tables.api.access import Caller
 from airflow_dynamic_tables.api.app import make_app
-from airflow_dynamic_tables.api.declared import Declared
-from airflow_dynamic_tables.api.desk import AppComponents, Workspaces, guarded, known_table
+from airflow_dynamic_tables.api.desk import AppComponents, Declared, Workspaces, guarded, known_table
 from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.dags.declared import configured_threshold
@@ -25,8 +24,7 @@ from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatal
 from airflow_dynamic_tables.plugins.gateway.access import AirflowAccess
 from airflow_dynamic_tables.plugins.gateway.runs import AT_ONCE, AirflowRuns, airflow_as
 from airflow_dynamic_tables.schedulers.airflow import AirflowScheduler
-from airflow_dynamic_tables.schedulers.base import WorkflowScheduler
-from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER, open_scheduler
+from airflow_dynamic_tables.schedulers.base import DEFAULT_SCHEDULER, WorkflowScheduler, open_scheduler
 from airflow_dynamic_tables.services.project import Project, open_project
 from airflow_dynamic_tables.services.settings import find_catalogs_file
 from airflow_dynamic_tables.services.workspace import Workspace

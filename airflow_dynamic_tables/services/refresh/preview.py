@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.streaming.partition_commits import PREFIX as CO
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import variation
 from airflow_dynamic_tables.definitions.table_problems import is_known
-from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER, known_schedulers
+from airflow_dynamic_tables.schedulers.base import DEFAULT_SCHEDULER, known_schedulers
 
 MANY_VERSIONS = 1000
 """Number of retained versions above which a warning is issued. The default retention keeps about a hundred."""

@@ -19,7 +19,7 @@ from airflow_dynamic_tables.definitions.cache import normalised
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import same_query
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER
+from airflow_dynamic_tables.schedulers.base import DEFAULT_SCHEDULER
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 
 FORGOTTEN_COMMENTS = "forgotten_comments"

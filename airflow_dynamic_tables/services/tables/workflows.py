@@ -14,8 +14,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.cache import restored
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, SchedulerError
-from airflow_dynamic_tables.schedulers.base import Handler, Outcome, Workflow, WorkflowScheduler
-from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER
+from airflow_dynamic_tables.schedulers.base import DEFAULT_SCHEDULER, Handler, Outcome, Workflow, WorkflowScheduler
 from airflow_dynamic_tables.services.tables.entries import job_detail, scheduler_of
 from airflow_dynamic_tables.services.workspace import Workspace, as_dynamic
 

@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import JobFailedError
 from airflow_dynamic_tables.jobs import main
-from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
+from airflow_dynamic_tables.jobs.main import JvmDriver
 from airflow_dynamic_tables.jobs.query_tests import run_query_tests
 from airflow_dynamic_tables.runners.base import NO_VARIABLES, Runner
 from airflow_dynamic_tables.runners.registry import runner_for

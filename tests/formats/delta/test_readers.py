@@ -12,7 +12,7 @@ from airflow_dynamic_tables.clients.delta.snapshots import open_snapshot
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.formats.registry import bind
-from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
+from airflow_dynamic_tables.jobs.main import JvmDriver
 from airflow_dynamic_tables.jobs.readers import frame_of
 from tests.support.benches.staging import Bench
 

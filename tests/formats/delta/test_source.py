@@ -25,7 +25,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.base import Increment
 from airflow_dynamic_tables.formats.registry import added_since, bind, count_rows
-from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
+from airflow_dynamic_tables.jobs.main import JvmDriver
 from airflow_dynamic_tables.jobs.readers import frame_of
 from tests.support.delta_tables import add, commit_file, make_table, require, rewrite, write_file
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.jobs.query.checking import check_query
+from airflow_dynamic_tables.jobs.query import check_query
 from tests.support.jobs import refresh
 
 pytestmark = pytest.mark.spark

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding
-from airflow_dynamic_tables.jobs.query.checking import check_allowed
+from airflow_dynamic_tables.jobs.query import check_allowed
 from tests.jobs.conftest import Plan
 from tests.support.jobs import refresh
 

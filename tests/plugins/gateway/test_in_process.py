@@ -11,9 +11,8 @@ import pytest
 from fastapi import FastAPI, HTTPException, Request
 
 from airflow_dynamic_tables.api.access import Caller
-from airflow_dynamic_tables.api.declared import Declared
-from airflow_dynamic_tables.api.desk import AppComponents, Workspaces
-from airflow_dynamic_tables.api.gate import Gate
+from airflow_dynamic_tables.api.app import Gate
+from airflow_dynamic_tables.api.desk import AppComponents, Declared, Workspaces
 from airflow_dynamic_tables.exceptions import ConfigurationError, SchedulerUnavailableError
 from airflow_dynamic_tables.plugins.gateway.runs import AT_ONCE, airflow_as
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import httpx
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.schedulers.base import Workflow
-from airflow_dynamic_tables.schedulers.registry import open_scheduler
+from airflow_dynamic_tables.schedulers.base import Workflow, open_scheduler
 from tests.support.gateway import served
 from tests.support.schedulers.dolphin import StandIn
 

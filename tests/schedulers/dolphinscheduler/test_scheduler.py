@@ -17,8 +17,7 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedScheduleError,
     WorkflowNotFoundError,
 )
-from airflow_dynamic_tables.schedulers.base import Outcome, Workflow, WorkflowScheduler
-from airflow_dynamic_tables.schedulers.registry import open_scheduler
+from airflow_dynamic_tables.schedulers.base import Outcome, Workflow, WorkflowScheduler, open_scheduler
 from tests.support.schedulers.dolphin import PROJECT, StandIn
 
 ORDERS = Workflow(TableIdentifier.parse("lake.sales.orders"), "dynamic_table__lake__sales__orders", "0 0 * * 1", "Europe/Berlin")

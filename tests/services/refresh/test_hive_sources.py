@@ -20,7 +20,7 @@ from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError, UnsupportedError
-from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
+from airflow_dynamic_tables.jobs.main import JvmDriver
 from airflow_dynamic_tables.jobs.readers import bind
 from airflow_dynamic_tables.services.refresh.planning import bind_sources
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.jobs.batch import refresh
-from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
+from airflow_dynamic_tables.jobs.main import JvmDriver
 from airflow_dynamic_tables.jobs.streaming import follow
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.streams import StreamSite

@@ -13,8 +13,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.refresh.permissions import Allowed
-from airflow_dynamic_tables.jobs.query.checking import check_allowed, check_query
-from airflow_dynamic_tables.jobs.query.explained import ExplainedQueries
+from airflow_dynamic_tables.jobs.connect_driver import ExplainedQueries
+from airflow_dynamic_tables.jobs.query import check_allowed, check_query
 from tests.jobs.conftest import Plan
 from tests.jobs.query.test_checking import HIDDEN, NO_QUERIES, QUERIES, READS
 from tests.jobs.query.test_permissions import CALLS, CLOSED, HARMLESS, SCRIPTS

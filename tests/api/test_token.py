@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_dynamic_tables.api.standalone.server import VARIABLE, KnownHosts, read_token
+from airflow_dynamic_tables.api.server import VARIABLE, KnownHosts, read_token
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
 TOKEN = "a-token-that-nobody-guesses"

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.exceptions import ConfigurationError, UnsupportedError
-from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
+from airflow_dynamic_tables.jobs.main import JvmDriver
 from airflow_dynamic_tables.jobs.streaming import follow
 from airflow_dynamic_tables.services.refresh.planning import job_environment
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest

@@ -1,4 +1,4 @@
-"""The interface of drivers."""
+"""Access of a job to Spark beyond SQL: through the JVM of its own process, or a Spark Connect server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pyspark.sql import DataFrame
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.jobs.query.settings import SessionSettings
+from airflow_dynamic_tables.jobs.query import SessionSettings
 
 
 class Driver(ABC):

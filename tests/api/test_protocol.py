@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.api.standalone.test_server import Server, server
+from tests.api.test_server import Server, server
 
 __all__ = ["server"]
 

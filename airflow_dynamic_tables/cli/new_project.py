@@ -21,7 +21,7 @@ COMMANDS = (
 DAYS = 7
 """Number of days of orders in a new project."""
 
-_TEMPLATE = Path(__file__).with_name("template")
+_TEMPLATE = Path(__file__).with_name("project_template")
 _FILES = (
     "README.md",
     "dags/catalogs.yaml",

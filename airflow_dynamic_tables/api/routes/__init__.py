@@ -1,1 +1,0 @@
-"""The routes: check the request, call a service, return its result."""

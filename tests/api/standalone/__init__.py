@@ -1,1 +1,0 @@
-"""The gateway as a server of its own."""

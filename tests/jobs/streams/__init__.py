@@ -1,1 +1,0 @@
-"""The Spark job, run by a real Spark."""
