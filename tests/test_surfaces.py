@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any, get_args, get_type_hints
 
 import pytest
 from fastapi.routing import APIRoute
 from pydantic.alias_generators import to_camel
 
-from airflow_dynamic_tables.api import routes
+from airflow_dynamic_tables.api import jobs, routes
 from airflow_dynamic_tables.api.results import ResultModel, model_of
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.arguments import OUTPUT
@@ -27,12 +26,7 @@ from airflow_dynamic_tables.services.lifecycle.suspending import StateChange
 from airflow_dynamic_tables.sql.executing import BY_KIND
 from airflow_dynamic_tables.sql.session import StatementResult
 
-ROUTES = [
-    route
-    for module in iter_modules(routes.__path__)
-    for route in import_module(f"{routes.__name__}.{module.name}").router.routes
-    if isinstance(route, APIRoute)
-]
+ROUTES = [route for module in (jobs, routes) for route in module.router.routes if isinstance(route, APIRoute)]
 
 
 @dataclass(frozen=True, slots=True)
