@@ -237,7 +237,6 @@ def _dag(tables: Sequence[DynamicTable], access: DagAccess, **own: Any) -> DAG:
 
 
 def _common(dag: DAG, access: DagAccess) -> dict[str, Any]:
-    """Return the arguments common to all operators."""
     return {
         "dag": dag,
         "catalog_conn_id": access.conn_id,
@@ -270,7 +269,6 @@ def _add_tasks(dag: DAG, table: DynamicTable, definitions: Definitions, access: 
 
 
 def _place_tags(identifier: TableIdentifier) -> list[str]:
-    """Return the catalog and the database as tags, for filtering."""
     places = (identifier.catalog, f"{identifier.catalog}.{identifier.database}")
     return [place for place in places if len(place) <= TAG_CHARACTERS]
 

@@ -114,7 +114,6 @@ def _definitions(config: pytest.Config) -> Path | None:
 
 
 def _loaded(config: pytest.Config) -> Loaded:
-    """Load definitions and tests once."""
     from airflow_dynamic_tables.services.project import load_tests, open_project
 
     if _LOADED not in config.stash:
@@ -123,7 +122,6 @@ def _loaded(config: pytest.Config) -> Loaded:
 
 
 def _results(item: QueryTestItem) -> dict[str, QueryTestResult]:
-    """Return the results of all selected tests, which run once."""
     from airflow_dynamic_tables.cli.commands.query_tests import results_without_arguments
 
     config = item.config

@@ -84,10 +84,6 @@ def put_in_order(tasks: Iterable[DynamicTableRefreshOperator]) -> None:
 
 
 def _chosen(definitions: Definitions, names: Iterable[str] | None) -> list[DynamicTable]:
-    """Return the tables with these names and patterns, in topological order.
-
-    :raises TableNotFoundError: if a name matches no table.
-    """
     if names is None:
         return definitions.topological()
     chosen: set[TableIdentifier] = set()

@@ -64,7 +64,6 @@ class Gate:
             await refusal(scope, receive, send)
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
-        """Have the request answered, or answer with the reason why not."""
         path = scope["path"]
         request = Request(scope)
         if path not in _OPEN:
@@ -100,10 +99,6 @@ class _Sent:
 
 
 async def _read(request: Request, receive: Receive) -> bytes:
-    """Return the complete body.
-
-    :raises TimeoutError: if it does not arrive in time.
-    """
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > BODY_BYTES:
         raise _TooLargeError
@@ -196,10 +191,7 @@ def make_app(gateway: AppComponents) -> FastAPI:
 
 
 def _check_parameters(request: Request) -> None:
-    """Reject query parameters that OpenAPI does not define or that occur twice, so that a mistyped filter is not ignored.
-
-    :raises InvalidFieldError: if there is such a parameter.
-    """
+    """Reject query parameters that OpenAPI does not define or that occur twice, so that a mistyped filter is not ignored."""
     operation = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
     known = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"}
     for name, times in Counter(name for name, _ in request.query_params.multi_items()).items():
@@ -210,12 +202,10 @@ def _check_parameters(request: Request) -> None:
 
 
 def _problem(status: int) -> dict[str, Any]:
-    """Return the OpenAPI description of a problem response."""
     return {"description": TYPES[status][1], "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 
 
 def _describe(app: FastAPI, gateway: AppComponents) -> None:
-    """Add security schemes and problem responses to the OpenAPI document."""
     made = app.openapi
 
     def described() -> dict[str, Any]:

@@ -91,10 +91,7 @@ class _Open(NamedTuple):
 
 
 class Workspaces:
-    """Pool that opens a workspace if none is idle. Catalog clients are not thread-safe, so a workspace is never shared.
-
-    :param opener: opens a workspace without connecting to anything.
-    """
+    """Pool that opens a workspace if none is idle. Catalog clients are not thread-safe, so a workspace is never shared."""
 
     def __init__(self, opener: Callable[[], Workspace]) -> None:
         self._opener = opener

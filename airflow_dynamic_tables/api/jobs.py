@@ -126,7 +126,6 @@ def _digest(tables: Iterable[TableIdentifier], wish: RefreshWish) -> str:
 
 
 def _in_order(tables: Sequence[KnownTable]) -> list[TableIdentifier]:
-    """Return the tables, each after the tables that it reads."""
     names = {table.identifier for table in tables}
     return needed_first({table.identifier: sorted(names & {*table.upstream}) for table in tables})
 

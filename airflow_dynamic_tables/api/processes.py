@@ -126,7 +126,6 @@ class Processes(Refresher):
                 process.send_signal(number)
 
     def _renew(self) -> None:
-        """Renew the leases of the jobs of this server periodically."""
         while not self._over.wait(_RENEWED_EVERY):
             with self._lock:
                 held = set(self._held)
@@ -137,7 +136,6 @@ class Processes(Refresher):
                 log.exception("Jobs could not be renewed; the next time makes up for it.")
 
     def _work(self, job_id: str) -> None:
-        """Run a job to completion."""
         try:
             with self.opener() as workspace:
                 job = workspace.ledger.get_job(job_id)
@@ -155,7 +153,6 @@ class Processes(Refresher):
                 self._held.discard(job_id)
 
     def _run(self, workspace: Workspace, job: Job, refresh: JobRefresh) -> tuple[WorkState, str | None]:
-        """Run one refresh to completion."""
         with tempfile.TemporaryFile() as words:
             process = self._begin(job.wish, refresh, words)
             with self._lock:
@@ -233,7 +230,6 @@ def _settle(workspace: Workspace, job: Job, refresh: JobRefresh, *, is_held: boo
 
 
 def _last_line(words: IO[bytes]) -> str:
-    """Return the last line of a process's output."""
     size = words.seek(0, 2)
     words.seek(max(0, size - _LAST_WORDS))
     lines = [line.strip() for line in words.read().decode(errors="replace").splitlines()]

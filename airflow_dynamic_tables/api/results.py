@@ -109,7 +109,6 @@ def _example(hint: Any) -> Any:
 
 
 def _json_type(hint: Any) -> Any:
-    """Return the type of a field in JSON."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is TableIdentifier:
         return str
@@ -127,7 +126,6 @@ def _json_type(hint: Any) -> Any:
 
 
 def _descriptions(result: type) -> dict[str, str]:
-    """Return the docstrings of the fields of a dataclass and of its base classes."""
     told: dict[str, str] = {}
     for kind in reversed([one for one in result.__mro__ if is_dataclass(one)]):
         try:

@@ -191,10 +191,7 @@ def read_token(file: Path | None, environ: Mapping[str, str]) -> str:
 
 
 def _private_text(file: Path) -> str:
-    """Return the text of a file that no other user may read or write.
-
-    :raises ConfigurationError: if others may.
-    """
+    """Return the text of a file that no other user may read or write."""
     try:
         with file.open("rb") as opened:
             status = os.fstat(opened.fileno())
@@ -266,10 +263,6 @@ def _settle_memory(gateway: AppComponents) -> None:
 
 @contextmanager
 def _listening(place: ListenAddress) -> Iterator[socket.socket]:
-    """Return a listening socket.
-
-    :raises ConfigurationError: if the address cannot be bound.
-    """
     try:
         ((family, _, _, _, address), *_) = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
         listener = socket.create_server(address[:2], family=family)

@@ -48,7 +48,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _listed(commands: Sequence[Command | CommandGroup]) -> str:
-    """Return a line for each command, or several lines on a narrow terminal."""
     names = max(len(command.name) for command in all_commands())
     return "\n".join(
         textwrap.fill(f"  {command.name:<{names}}  {command.help}", _width() - 2, subsequent_indent=" " * (names + 4))
@@ -57,7 +56,6 @@ def _listed(commands: Sequence[Command | CommandGroup]) -> str:
 
 
 def _width() -> int:
-    """Return the width of a line of help, as argparse computes it."""
     return max(shutil.get_terminal_size().columns - 2, 40)
 
 

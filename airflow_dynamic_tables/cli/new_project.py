@@ -35,8 +35,6 @@ _ORDERS_OF_A_DAY = (("DE", 10), ("FR", 7), ("DE", 4))
 def write_project(folder: Path, last_day: date) -> list[Path]:
     """Write a project with one dynamic table, its source and its test into a folder, which is created if necessary.
 
-    :param last_day: the last day of the source's data.
-    :return: the files.
     :raises ConfigurationError: if one of the files exists, or the folder cannot be written; nothing is written then.
     """
     texts = {folder / name: (_TEMPLATE / name).read_text(encoding="utf-8") for name in _FILES}

@@ -82,7 +82,6 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """Return cells as one line, each padded to the width of its column."""
     return _BETWEEN.join(cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
 
 
@@ -136,7 +135,6 @@ def _dump(value: Any, form: str) -> None:
 
 
 def _cell(value: Any) -> str:
-    """Format a value for a terminal."""
     if value is None:
         return ""
     if isinstance(value, bool):

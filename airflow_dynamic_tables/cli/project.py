@@ -28,7 +28,6 @@ def project_of(arguments: Namespace, *, may_be_new: bool = False) -> Project:
 
     If Airflow runs the command, it sets ``installed_threshold``, and Airflow's freshness threshold applies.
 
-    :param may_be_new: see :func:`~airflow_dynamic_tables.services.project.open_project`.
     :raises ConfigurationError: if there are no definitions.
     """
     installed: Callable[[], Freshness] | None = getattr(arguments, "installed_threshold", None)

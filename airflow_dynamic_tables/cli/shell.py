@@ -153,7 +153,6 @@ class Shell:
             print(f"{type(error).__name__}: {message(error)} (not expected)", file=sys.stderr)
 
     def _names(self) -> dict[str, TableIdentifier]:
-        """Return the tables and sources of the definitions by the names used here."""
         self._definitions = Definitions()
         with suppress(DynamicTableError):  # reported when the shell started
             self._definitions, _ = self._session.project.load()
@@ -164,7 +163,6 @@ class Shell:
         return join_name(identifier.table) if is_here else str(identifier)
 
     def _columns(self, identifier: TableIdentifier) -> tuple[str, ...]:
-        """Return the columns of a table as far as its query determines them."""
         table = self._definitions.tables.get(identifier)
         outputs = analyse(table.expanded_query).outputs if table is not None else None
         return tuple(column for column in outputs or () if column is not None)
@@ -235,7 +233,6 @@ def _asked(word: str) -> str | None:
 
 
 def _help(begins: str) -> str:
-    """Return the grammar of the statements with this prefix; a choice in braces matches each of its words."""
     if not begins:
         return _HELP
     first, *others = begins.upper().split()

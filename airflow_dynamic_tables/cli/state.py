@@ -22,10 +22,7 @@ from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 @contextmanager
 def workspace_of(arguments: Namespace, doing: str = "Asking catalogs and ledger") -> Iterator[Workspace]:
-    """Open ledger and catalogs for the body, which must not print to stdout.
-
-    :param doing: text of the step shown on a terminal.
-    """
+    """Open ledger and catalogs for the body, which must not print to stdout."""
     with progress_of(arguments).step(doing), quiet_workspace_of(arguments) as workspace:
         try:
             yield workspace

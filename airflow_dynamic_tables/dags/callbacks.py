@@ -48,7 +48,6 @@ def dag_callbacks_of(table: DynamicTable) -> Callbacks:
 def imported(name: str, callback: Callback) -> Callable[..., Any]:
     """Import a callback: a function, or a notifier created with its arguments.
 
-    :param name: the setting, for the message.
     :raises ConfigurationError: if the function or notifier does not exist.
     """
     value: Callable[..., Any] = look_up_name(name, callback.path)
@@ -69,7 +68,6 @@ def imported(name: str, callback: Callback) -> Callable[..., Any]:
 def look_up_name(setting: str, path: str) -> Any:
     """Import the object named ``module:name``.
 
-    :param setting: the setting that names it, for the message.
     :raises ConfigurationError: if it cannot be imported.
     """
     module, _, attribute = path.partition(":")

@@ -62,6 +62,5 @@ def _link(name: TableIdentifier, definitions: Definitions) -> str:
 
 
 def _fenced(language: str, text: str) -> str:
-    """Return a code block in Markdown whose fence does not occur in the text."""
     fence = "`" * max((len(run) + 1 for run in _BACKTICKS.findall(text)), default=3)
     return f"{fence}{language}\n{text}\n{fence}"

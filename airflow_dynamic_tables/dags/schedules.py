@@ -35,10 +35,7 @@ def schedule_of(table: DynamicTable) -> Schedule | None:
 
 
 def shared_schedule_of(tables: Iterable[DynamicTable]) -> CronTriggerTimetable | MultipleCronTriggerTimetable:
-    """Return the ``schedule`` of a DAG shared by tables: the ticks of all tables, without duplicates.
-
-    :param tables: have a cron expression and the same time zone, as checked in the definitions.
-    """
+    """Return the ``schedule`` of a DAG shared by tables in one time zone: the ticks of all tables, without duplicates."""
     tables = list(tables)
     timezone = tables[0].timezone
     crons = list(dict.fromkeys(str(table.cron) for table in tables))

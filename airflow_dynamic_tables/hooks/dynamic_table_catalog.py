@@ -51,9 +51,6 @@ class DynamicTableCatalogHook(BaseHook):
 
     Catalog objects are identified by names of one, two or three parts. Methods raise the errors of the functions with the same
     name in :mod:`~airflow_dynamic_tables.services.catalogs`.
-
-    :param conn_id: the connection.
-    :param catalogs_file: the catalogs file beside the definitions, if there is one.
     """
 
     conn_name_attr = "conn_id"
@@ -104,10 +101,7 @@ class DynamicTableCatalogHook(BaseHook):
         return _server(connection)
 
     def get_conn(self) -> Workspace:
-        """Open ledger and catalogs as a context manager.
-
-        :raises ConfigurationError: see :meth:`settings`.
-        """
+        """Open ledger and catalogs as a context manager."""
         return open_workspace(self.settings())
 
     def publish(self, token: str) -> Version:
@@ -198,8 +192,6 @@ class DynamicTableCatalogHook(BaseHook):
     ) -> Created:
         """Create a table from a query, or replace one; on failure, no table exists.
 
-        :param table: its name; short names in it and in ``query`` are in the default catalog and database.
-        :param query: the query that returns its rows.
         :param spark: a Spark master, or the address of a Spark Connect server.
         :param purpose: how to handle an existing table.
         :param how: ``format``, ``partition_keys``, ``comment``, ``timezone``, see

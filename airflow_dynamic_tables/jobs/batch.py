@@ -57,8 +57,6 @@ def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store:
 
     :param rows_to_store: in types that the table supports.
     :return: the result for the result file.
-    :raises ValueError: as of :func:`refresh`.
-    :raises SchemaEvolutionError: as of :func:`refresh`.
     """
     started = time.monotonic()
     frame, dropped = without_dropped(rows_to_store, plan.expectations)

@@ -54,7 +54,6 @@ def storable(frame: DataFrame, tell: Callable[[str], None]) -> DataFrame:
 
 
 def _collations(kind: T.DataType) -> set[str]:
-    """Collations of the texts in a type, except for the default one."""
     match kind:
         case T.StringType() if not kind.isUTF8BinaryCollation():
             return {kind.collation}

@@ -62,10 +62,7 @@ class _Node:
 
 
 class ExplainedQueries:
-    """Parsed plans of queries in a session; every text is explained once.
-
-    :param spark: a Spark Connect session whose settings are applied already.
-    """
+    """Parsed plans of queries in a session; every text is explained once."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -165,7 +162,6 @@ def _not_checked(why: str) -> str:
 
 
 def _lines(text: str) -> list[_Node]:
-    """The nodes that begin in a text, with depths but without their hierarchy."""
     nodes: list[_Node] = []
     for line in text.split("\n"):
         if begun := _NODE.match(line):
@@ -176,10 +172,7 @@ def _lines(text: str) -> list[_Node]:
 
 
 def _tree(shallow: list[_Node], deep: list[_Node]) -> _Node:
-    """Build the tree of a query that is printed at two depths. A literal that looks like a node is not indented further.
-
-    :raises ValueError: when there is such a literal.
-    """
+    """Build the tree of a query that is printed at two depths. A literal that looks like a node is not indented further."""
     if not shallow or len(shallow) != len(deep):
         raise ValueError(_not_checked("a text in it looks like a plan"))
     shift = deep[0].depth - shallow[0].depth
@@ -250,7 +243,6 @@ class ConnectDriver(Driver):
     """Spark behind a Spark Connect session.
 
     :param passwords: by the names of environment variables in the plan.
-    :param tell: receives every line of the job's output.
     """
 
     def __init__(

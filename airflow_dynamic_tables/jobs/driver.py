@@ -36,7 +36,6 @@ class Driver(ABC):
     def check_query(self, query: str, views: Collection[str]) -> None:
         """Check a query as parsed by Spark, which may differ from the parser of the definitions.
 
-        :param views: names of the temporary views that it may read.
         :raises ValueError: when it is not a query, or names what else it reads.
         """
 
@@ -58,10 +57,7 @@ class Driver(ABC):
 
     @abstractmethod
     def late_rows(self, query: str) -> int:
-        """The number of rows dropped as late so far in the current batch of a streaming query.
-
-        :param query: the name of the streaming query.
-        """
+        """The number of rows dropped as late so far in the current batch of a streaming query."""
 
     @abstractmethod
     def add_python_file(self, uri: str) -> None:

@@ -31,10 +31,7 @@ _DROPPED = "numRowsDroppedByWatermark"
 
 
 class JvmDriver(Driver):
-    """Spark in the JVM of this process.
-
-    :param spark: its session.
-    """
+    """Spark in the JVM of this process."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -99,7 +96,6 @@ class JvmDriver(Driver):
 
 
 def _late_rows(operator: Any) -> int:
-    """The late rows of an operator and all its inputs."""
     counted = operator.metrics().get(_DROPPED)
     inputs = operator.children()
     own = int(counted.get().value()) if counted.isDefined() else 0
@@ -129,7 +125,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _session() -> SparkSession:
-    """Create the session, with log level WARN unless logging is configured."""
     SparkContext._ensure_initialized()  # otherwise the settings of spark-submit are not available yet
     builder = SparkSession.builder
     if not SparkConf().contains(_LOG_LEVEL) and _has_default_log(SparkContext._jvm):
@@ -142,7 +137,6 @@ def _session() -> SparkSession:
 
 
 def _has_default_log(jvm: JVMView) -> bool:
-    """Return whether log4j has a default configuration, Spark's or its own."""
     location = jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration().getConfigurationSource().getLocation()
     return location is None or str(location).endswith(_SPARKS_OWN_LOG)
 

@@ -56,10 +56,7 @@ def _server_causes(error: PySparkException) -> list[str]:
 
 
 def _words(causes: Sequence[str]) -> str:
-    """The innermost error with an error class of Spark's, its cause, and the file being read.
-
-    :param causes: outermost first; the last one includes its class.
-    """
+    """The innermost error with an error class of Spark's, its cause, and the file being read."""
     named = [_without_stack(text) for text in causes if text.startswith("[")]
     innermost = _without_stack(causes[-1])
     if not named:

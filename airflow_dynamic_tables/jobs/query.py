@@ -43,10 +43,7 @@ class SessionSettings(ABC):
 
 
 class JvmSettings(SessionSettings):
-    """The settings of a session in this process.
-
-    :param spark: the session.
-    """
+    """The settings of a session in this process."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._conf = spark.conf
@@ -91,10 +88,7 @@ def settle_settings(settings: SessionSettings, plan: RefreshPlan) -> dict[str, s
 
 
 class ConnectSettings(SessionSettings):
-    """The settings of a session on a server.
-
-    :param spark: the session.
-    """
+    """The settings of a session on a server."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._conf = spark.conf
@@ -164,7 +158,6 @@ _EVERYTHING = 2_000_000_000
 def check_query(spark: SparkSession, query: str, views: Collection[str]) -> None:
     """Check a query as parsed by Spark, which may differ from the parser of the definitions.
 
-    :param views: names of the temporary views that it may read.
     :raises ValueError: when it is not a query, or names what else it reads.
     """
     parsed = spark._jsparkSession.sessionState().sqlParser().parsePlan(query)  # there is no public API for it
@@ -258,7 +251,6 @@ def _nodes(node: Any, named: frozenset[str]) -> Iterator[tuple[Any, frozenset[st
 
 
 def _elements(sequence: Any) -> Iterator[Any]:
-    """The elements of a Scala ``Seq``."""
     for number in range(sequence.size()):
         yield sequence.apply(number)
 

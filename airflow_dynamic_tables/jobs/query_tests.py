@@ -114,20 +114,14 @@ def _set(driver: Driver, plan: RefreshPlan) -> None:
 
 
 def _rows_of(spark: SparkSession, query: str, plan: RefreshPlan, driver: Driver) -> DataFrame:
-    """The rows of a query that reads no tables and uses only the plan's abilities.
-
-    :raises ValueError: when it does more.
-    """
+    """The rows of a query that reads no tables and uses only the plan's abilities."""
     driver.check_query(query, ())
     driver.check_allowed(replace(plan, query=query))
     return spark.sql(query)
 
 
 def _given_rows(spark: SparkSession, given: GivenTable, plan: RefreshPlan, driver: Driver) -> DataFrame:
-    """The given rows of a table, with the table's columns and types.
-
-    :raises ValueError: names the table when the rows do not fit.
-    """
+    """The given rows of a table, with the table's columns and types."""
     frame = _rows_of(spark, given.query, plan, driver)
     names = [column.name for column in given.columns]
     if repeated := sorted({name for name in frame.columns if frame.columns.count(name) > 1}):
@@ -151,7 +145,6 @@ def _fitting(frame: DataFrame, column: Column, table: str) -> SparkColumn:
 
 
 def _fits(kind: str, wanted: str) -> bool:
-    """Return whether a conversion between two types preserves all values."""
     if kind in _WIDER and wanted in _WIDER:
         return _WIDER.index(kind) <= _WIDER.index(wanted)
     is_number = kind in (*_WIDER, "float", "double") or kind.startswith("decimal")

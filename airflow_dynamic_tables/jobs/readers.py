@@ -82,17 +82,12 @@ def _reader(spark: SparkSession, source: SourceBinding, part: SourcePart) -> Dat
 
 
 def _check_files(frame: DataFrame, source: SourceBinding, expected: int, driver: Driver) -> None:
-    """Check that Spark reads every file exactly once.
-
-    :raises ValueError: when it does not.
-    """
     found = driver.count_files(frame)
     if found != expected:
         raise ValueError(f"Spark would read {found} files of source {source.identifier}, which has {expected}; nothing was read")
 
 
 def _part(spark: SparkSession, source: SourceBinding, part: SourcePart, driver: Driver) -> DataFrame:
-    """The rows of some files, with all columns in schema order."""
     schema = schema_of(source)
     if schema is None:
         raise ValueError(f"source {source.identifier} has parts and no schema")

@@ -19,7 +19,6 @@ from airflow_dynamic_tables.jobs.driver import Driver
 def password_for(who: str, variable: str | None, driver: Driver) -> str | None:
     """The password in an environment variable; ``None`` without a variable.
 
-    :param who: the user of the password, for messages.
     :raises ValueError: when the variable is not set.
     """
     if variable is None:
@@ -35,10 +34,7 @@ def password_for(who: str, variable: str | None, driver: Driver) -> str | None:
 
 @contextmanager
 def needing(jdbc_driver: str | None, who: str, driver: Driver) -> Iterator[None]:
-    """Explain how to add a JDBC driver when the body fails because it is missing.
-
-    :param who: the user of the driver, for messages.
-    """
+    """Explain how to add a JDBC driver when the body fails because it is missing."""
     try:
         yield
     except Exception as error:
@@ -51,8 +47,6 @@ def as_stored(frame: DataFrame, times: Iterable[TimeColumn], who: str) -> DataFr
     """The columns of a table, with dates and times exactly as stored by the server.
 
     Dates are those of the JDBC reader, so that the server evaluates conditions on them, and are checked against their numbers.
-
-    :param who: the table, for messages.
     """
     by_name = {time.name: time for time in times}
     numbers = {time.number for time in by_name.values()}
@@ -85,7 +79,6 @@ def _stored(time: TimeColumn) -> Column:
 
 
 def _value(number: Column, kind: T.DataType) -> Column:
-    """A date or time from days or microseconds since 1970."""
     match kind:
         case T.DateType():
             return F.date_from_unix_date(number)
@@ -177,10 +170,7 @@ def _size_of(table: str) -> str:
 
 
 def _check_column(field: T.StructField) -> None:
-    """Check that the server supports the name and type of a column.
-
-    :raises ValueError: with the change to make in the query.
-    """
+    """Check that the server supports the name and type of a column."""
     kind = field.dataType
     if (length := len(field.name.encode())) > _LONGEST_NAME:
         raise ValueError(

@@ -119,7 +119,6 @@ The reported batch may be the next one, and the one before may have been planned
 class Fed:
     """One table that a stream reads.
 
-    :param folder: that of its feeds.
     :param run: of the job, which copies only feeds of its own worker.
     """
 
@@ -142,7 +141,6 @@ class Fed:
     def frame(self, options: Mapping[str, str]) -> DataFrame:
         """The rows of its feeds as a stream.
 
-        :param options: of Spark's file stream.
         :raises ValueError: when the folder's name contains pattern characters, for which Spark would not look for the log.
         """
         schema = schema_of(self._source)
@@ -317,10 +315,7 @@ class _Worker:
         return said
 
     def check(self) -> None:
-        """Check that the worker has not stopped the job.
-
-        :raises TimeoutError: as of :meth:`look`.
-        """
+        """Check that the worker has not stopped the job."""
         if self.look().stop:
             raise _StoppedError("the worker stopped before the stream began")
 
@@ -329,10 +324,7 @@ class _Worker:
         write_text(self._spark, f"{self._folder}/{JOB_FILE}", question.to_json())
 
     def wait(self, until: Callable[[Answer], bool]) -> Answer:
-        """Wait for a response that matches a condition; fails when the worker stops.
-
-        :raises TimeoutError: as of :meth:`look`.
-        """
+        """Wait for a response that matches a condition; fails when the worker stops."""
         while not until(said := self.look()):
             if said.stop:
                 raise _StoppedError("the worker stopped before the batch was committed; it is run again")

@@ -41,10 +41,6 @@ class DecideOperator(ReportsCommits):
     succeeds, with an asset event, if the stage was committed, and is skipped if Airflow already has that event. It fails if the
     stage was aborted, or if the refresh failed for another reason, so that there is nothing to decide.
 
-    :param table: the table that is refreshed.
-    :param refresh_task_id: the task that refreshes it.
-    :param catalog_conn_id: Airflow connection of type ``dynamic_tables``.
-    :param catalogs_file: the catalogs file, if there is one.
     :param poll_interval: seconds between two checks of the stage.
     """
 

@@ -112,10 +112,7 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
 
     @classmethod
     def partial(cls, **_kwargs: Any) -> NoReturn:
-        """Reject task mapping.
-
-        :raises ConfigurationError: always.
-        """
+        """Reject task mapping."""
         raise ConfigurationError(_NOT_MAPPED)
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base method returns nothing
@@ -126,10 +123,7 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
         return self._refresh_or_fail(context, None)
 
     def resume(self, context: Context, event: Mapping[str, str]) -> dict[str, Any]:
-        """Continue after waiting.
-
-        :param event: the event of :class:`UpstreamTrigger`.
-        """
+        """Continue after waiting."""
         return self._refresh_or_fail(context, datetime.fromisoformat(event["deadline"]))
 
     def _refresh_or_fail(self, context: Context, deadline: datetime | None) -> dict[str, Any]:

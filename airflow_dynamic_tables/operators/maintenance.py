@@ -29,8 +29,6 @@ class SweepOperator(BaseOperator):
     A task that was killed after its commit, or whose success Airflow did not accept, has no asset event, so this task emits it. A
     table that is no longer declared has no DAG; the log of this task and the note of the run name it (see ``plugins.notes``).
 
-    :param catalog_conn_id: Airflow connection of type ``dynamic_tables``.
-    :param catalogs_file: the catalogs file, if there is one.
     :param definitions_path: the definitions file or folder; without it, undeclared tables are not reported.
     """
 

@@ -78,7 +78,6 @@ def beside_ours(given: Mapping[str, Any], *, counts: bool = True) -> dict[str, l
     Ours come last, because Airflow stops all callbacks after a few seconds. The next refresh makes up for ours, but not for
     notifications.
 
-    :param given: arguments of the task; each is a callback or several.
     :param counts: whether failures count, as for dynamic tables.
     """
     ours = {name: [one for one in callbacks if counts or one is not count_failure] for name, callbacks in _OURS.items()}

@@ -125,11 +125,7 @@ def report_commit(
 def report_commits(
     context: Context, task: ReportsCommits, commits: Sequence[tuple[Version, Refresh | None]]
 ) -> list[dict[str, Any]]:
-    """Emit events of several commits by an alias, because Airflow accepts any number of events from it.
-
-    :param commits: versions with their records in the ledger, oldest first.
-    :return: the reports, see :func:`report_commit`.
-    """
+    """Emit events of several commits by an alias, because Airflow accepts any number of events from it."""
     reports = []
     for version, refresh in commits:
         partitions = refresh.partitions if refresh else version.partitions or WHOLE_TABLE
@@ -170,10 +166,7 @@ def tell_partitions(context: Context, task: ReportsCommits, commits: PartitionCo
 
 
 def report_missing(context: Context, workspace: Workspace) -> list[str]:
-    """Emit missing events of versions to the alias of the task, if Airflow will not get them otherwise.
-
-    :return: the tokens of the versions.
-    """
+    """Emit missing events of versions to the alias of the task, if Airflow will not get them otherwise."""
     missing = missing_reports(workspace, _reported, lambda owner: _is_over(context, owner))
     for late in missing:
         report = _report(late.version, late.rows, late.partitions, late.schedule_time, late.token)
@@ -210,7 +203,6 @@ def _report(
 
 
 def _reported(table: TableIdentifier, since: datetime) -> set[str]:
-    """Return the tokens of the events of a table's asset in Airflow."""
     asset = dynamic_table_asset(table)
     events = InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).after(since.isoformat())
     return {str((event.extra or {}).get("refresh")) for event in events}

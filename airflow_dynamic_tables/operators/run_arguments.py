@@ -158,14 +158,12 @@ def came_by_itself(context: Mapping[str, Any]) -> bool:
 
 
 def _is_by_hand(context: Mapping[str, Any]) -> bool:
-    """Return whether a user triggered a run without a schedule time."""
     if _conf(context).get(PERIODIC) is True or _asked(context, "schedule_time") is not None:
         return False
     return getattr(context.get("dag_run"), "run_type", None) == "manual"
 
 
 def _asks_for_its_time(context: Mapping[str, Any]) -> bool:
-    """Return whether a user requested a specific schedule time, by a param or a backfill."""
     kind = getattr(context.get("dag_run"), "run_type", None)
     return kind == "backfill" or _asked(context, "schedule_time") is not None
 
@@ -185,7 +183,6 @@ def date_of(context: Mapping[str, Any], table: DynamicTable) -> datetime:
 
 
 def _chosen(context: Mapping[str, Any], group: Group) -> tuple[str, ...]:
-    """Return the tables of a group that a run includes."""
     asked = _asked(context, "tables")
     if not asked:
         return group.tables
@@ -206,10 +203,6 @@ def run_of(owner: str) -> tuple[str, str]:
 
 
 def _conf(context: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the conf of the run.
-
-    :raises ConfigurationError: if it is not a mapping.
-    """
     conf = getattr(context.get("dag_run"), "conf", None)
     if conf is not None and not isinstance(conf, Mapping):
         raise ConfigurationError(
@@ -219,10 +212,7 @@ def _conf(context: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _check_keys(context: Mapping[str, Any], legal: tuple[str, ...]) -> None:
-    """Reject unknown keys, because a run with a mistyped key would succeed with another refresh than requested.
-
-    :raises ConfigurationError: names the key, and the permitted ones.
-    """
+    """Reject unknown keys, because a run with a mistyped key would succeed with another refresh than requested."""
     said = [key for key in legal if key != PERIODIC]  # set only by the gateway
     for key in _conf(context):
         if key not in legal:
@@ -231,7 +221,6 @@ def _check_keys(context: Mapping[str, Any], legal: tuple[str, ...]) -> None:
 
 
 def _asked(context: Mapping[str, Any], name: str) -> Any:
-    """Return an argument from the conf of the run, or its param; empty text counts as missing."""
     conf = _conf(context)
     value = conf[name] if name in conf else (context.get("params") or {}).get(name)
     return None if isinstance(value, str) and not value.strip() else value
@@ -332,7 +321,6 @@ def updated_partitions(context: Mapping[str, Any], table: DynamicTable) -> Parti
 
 
 def _of_table(events: Iterable[Any], table: DynamicTable) -> Iterator[dict[str, str]]:
-    """Yield the partitions named by events that are valid for the table."""
     for text in dict.fromkeys(text for event in events for text in (event.extra or {}).get("partitions") or ()):
         try:
             spec = parse_spec(text)

@@ -87,10 +87,7 @@ class RunsSpark(ShowsSpark):
         return getattr(self._hook, "_submit_sp", None)
 
     def _find_spark(self) -> None:
-        """Check the Spark connection: a server has no requirements here, other connections need Java and spark-submit.
-
-        :raises ConfigurationError: if one is missing.
-        """
+        """Check the Spark connection: a server has no requirements here, other connections need Java and spark-submit."""
         connection = spark_connection(self._conn_id)
         if is_local_server(connection):
             jars = connection.extra_dejson.get("jars")
@@ -107,7 +104,6 @@ class RunsSpark(ShowsSpark):
             raise ConfigurationError(f"{binary} of Spark connection {self._conn_id!r} is not on the PATH of this worker.")
 
     def _spark_settings(self) -> SparkSettings:
-        """Return the Spark settings of this task, from definition or arguments, with rendered templates."""
         given = {
             field.name: getattr(self, field.name, None) or getattr(self, f"_{field.name}", None)
             for field in fields(SparkSettings)

@@ -54,10 +54,7 @@ def on_dag_run_success(dag_run: DagRun) -> None:
 
 
 def version_note(reports: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return the note about versions created by a run, one line per task, named if there are several; ``None`` if there are none.
-
-    :param reports: the return values of the tasks, by task id.
-    """
+    """Return the note about versions created by a run, one line per task, named if there are several; ``None`` without any."""
     versions = {task: report for task, report in sorted(reports.items()) if isinstance(report.get("version"), int)}
     lines = [
         (f"{task.removesuffix('.refresh')}: " if len(versions) > 1 else "") + _version(report)
@@ -87,7 +84,6 @@ def undeclared_note(tables: Sequence[str]) -> str:
 
 
 def _returned(session: Session, dag_run: DagRun, task_ids: set[str]) -> dict[str, dict[str, Any]]:
-    """Return the return values of tasks, by task id."""
     from airflow.models.xcom import XCOM_RETURN_KEY, XComModel
 
     found = XComModel.get_many(run_id=dag_run.run_id, key=XCOM_RETURN_KEY, task_ids=task_ids, dag_ids=dag_run.dag_id)

@@ -20,7 +20,6 @@ def runner_for(settings: SparkSettings, address: str, on_line: Callable[[str], N
     """The runner for an address: a Spark Connect server, or a master for spark-submit.
 
     :param address: ``sc://host:port/;token=...`` or a master, for example ``local[*]``.
-    :param on_line: receives every line of Spark's or the job's output.
     :param target: a Unix socket, in gRPC's format, by which a Spark Connect server is reached instead of its address.
     :raises ConfigurationError: when the settings are not applicable to this runner.
     :raises MissingExtraError: when PySpark is not installed.
@@ -34,7 +33,6 @@ def end_session(address: str, target: str) -> None:
     """End the session of a dead client, with its queries; best effort.
 
     :param address: that of its Spark Connect server, with token and ``session_id``.
-    :param target: as of :func:`runner_for`.
     """
     _spark_connect().end_session(address, target)
 

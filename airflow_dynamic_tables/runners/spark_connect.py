@@ -115,7 +115,6 @@ class ConnectChannel(DefaultChannelBuilder):
 
 
 def _last_failure(channel: grpc.Channel) -> str:
-    """Why a channel is not connected, in gRPC's words."""
     try:
         channel.unary_unary("/spark.connect.SparkConnectService/Config")(b"", timeout=_ONE_MORE_TRY)
     except grpc.RpcError as error:
@@ -138,10 +137,7 @@ class _Deadline(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # grpc
 
 
 class WorkerFiles(Surroundings):
-    """The file systems that this worker can access.
-
-    :param folder: for copies of files.
-    """
+    """The file systems that this worker can access."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -168,10 +164,7 @@ class WorkerFiles(Surroundings):
 
 
 class TaskProgress:
-    """Reports the number of finished tasks whenever it changes, and measures how long the job has waited for a core.
-
-    :param tell: receives the line.
-    """
+    """Reports the number of finished tasks whenever it changes, and measures how long the job has waited for a core."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
@@ -242,9 +235,7 @@ _ENDING = 5.0
 class SparkConnectRunner(Runner):
     """Runs jobs in this process against a server. Every job has its own session, which ends with it.
 
-    :param settings: of the definition; those that do not apply to a server are rejected.
     :param url: ``sc://host:port/;token=...``.
-    :param on_line: receives the job's output.
     :param patience: seconds without a response after which the server is considered dead.
     :param target: a Unix socket that leads to the server, in gRPC's format; by default the server is reached at its address.
     :raises ConfigurationError: names a setting that does not apply to a server.
@@ -316,7 +307,6 @@ class SparkConnectRunner(Runner):
 
     @contextmanager
     def _opened(self, channel: ConnectChannel) -> Iterator[AnySparkSession]:
-        """A session of this job, monitored during the body."""
         spark = SparkSession.builder.channelBuilder(channel).create()
         spark.client.set_retry_policies([channel.retries()])
         with self._lock:
@@ -402,7 +392,6 @@ def end_session(url: str, target: str | None = None) -> None:
     """End a session of a dead client and its queries, which would occupy cores until the server abandons them.
 
     :param url: of the server, with the ``session_id``.
-    :param target: as of :class:`SparkConnectRunner`.
     """
     with suppress(Exception):  # on failure the server ends it itself after a minute
         spark = SparkSession.builder.channelBuilder(ConnectChannel(url, _ENDING, target)).create()
@@ -431,10 +420,7 @@ def refuse_settings_of_submit(settings: SparkSettings) -> None:
 
 
 def _greet(spark: SparkSession, channel: ConnectChannel) -> None:
-    """Ask for the version, to check that the server accepts this client.
-
-    :raises ConfigurationError: when it does not.
-    """
+    """Ask for the version, to check that the server accepts this client."""
     try:
         _ = spark.version
     except SparkConnectGrpcException as error:

@@ -86,7 +86,6 @@ def store(environ: Mapping[str, str], refresh: Callable[[dict[str, str]], None])
     """Create or replace the archive with the classes that Java loads for a refresh.
 
     :param refresh: refreshes a table by spark-submit with the given environment.
-    :return: path of the archive.
     :raises ConfigurationError: when Java or Spark is not found.
     :raises JobFailedError: when Java wrote no archive, or cannot load it.
     """

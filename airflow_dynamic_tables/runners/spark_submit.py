@@ -102,10 +102,6 @@ def spark_submit_command(binary: str, plan_location: str, settings: SparkSetting
 
 
 def _command(binary: str, job: Sequence[str], settings: SparkSettings, master: str) -> list[str]:
-    """The command line that runs a job.
-
-    :param job: its arguments.
-    """
     options = [(flag, getattr(settings, name)) for name, flag in _FLAGS.items()]
     py_files = ",".join(filter(None, (str(application_zip()), settings.py_files)))
     return [
@@ -119,10 +115,7 @@ def _command(binary: str, job: Sequence[str], settings: SparkSettings, master: s
 
 @dataclass(slots=True)
 class SparkSubmitRunner(Runner):
-    """spark-submit as a child process on this machine.
-
-    :param on_line: receives every line of its output.
-    """
+    """spark-submit as a child process on this machine."""
 
     settings: SparkSettings
     master: str
@@ -180,10 +173,6 @@ class SparkSubmitRunner(Runner):
 
 
 def _started(command: list[str], environ: Mapping[str, str]) -> subprocess.Popen[str]:
-    """Start spark-submit in its own process group.
-
-    :raises ConfigurationError: when it cannot be executed, or its arguments and variables are too long.
-    """
     try:
         return subprocess.Popen(
             command,
@@ -200,7 +189,6 @@ def _started(command: list[str], environ: Mapping[str, str]) -> subprocess.Popen
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """Kill spark-submit and all its child processes."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 

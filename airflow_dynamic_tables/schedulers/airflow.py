@@ -175,10 +175,7 @@ class AirflowApi:
         return self._server.expect(answer, what)
 
     def _check_address(self) -> None:
-        """Distinguish a missing DAG from a wrong address, because every web server returns status 404.
-
-        :raises SchedulerError: when the server is not Airflow.
-        """
+        """Distinguish a missing DAG from a wrong address, because every web server returns status 404."""
         answer = self._server.send("GET", "/api/v2/version")
         if answer.status != 200 or not (isinstance(answer.body, Mapping) and "version" in answer.body):
             raise self._server.misunderstood("which version of Airflow it is")

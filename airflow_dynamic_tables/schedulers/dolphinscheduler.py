@@ -207,7 +207,6 @@ class DolphinApi:
         return definition
 
     def _pages(self, path: str, query: Mapping[str, str], what: str) -> Iterator[Mapping[str, Any]]:
-        """Yield all objects of a list, page by page."""
         for number in range(1, _MOST_PAGES + 1):
             page = self._ask("GET", path, what, query={**query, "pageNo": str(number), "pageSize": str(_PAGE)})
             items = page.get("totalList") if isinstance(page, Mapping) else None
@@ -395,7 +394,6 @@ class DolphinScheduler(WorkflowScheduler):
         self._api.release_schedule(project, schedule.id, online=True)
 
     def _form(self, workflow: Workflow, task_code: int) -> dict[str, str]:
-        """Return the form fields of the workflow for the API."""
         task = {
             "code": task_code,
             "name": "refresh",
@@ -456,10 +454,6 @@ def _refresh_url(connection: Connection) -> str:
 
 
 def _codes(handler: Mapping[str, str]) -> tuple[int, int]:
-    """Return the codes of project and workflow.
-
-    :raises WorkflowNotFoundError: when the workflow was never created.
-    """
     try:
         return int(handler["projectCode"]), int(handler["workflowCode"])
     except (KeyError, ValueError):

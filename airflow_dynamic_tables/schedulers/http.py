@@ -101,7 +101,6 @@ def _timeout(connection: Connection, wrong: ConfigurationError) -> float:
 
 
 def _is_here(host: str) -> bool:
-    """Return whether a host is the local machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

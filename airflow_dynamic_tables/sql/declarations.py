@@ -253,10 +253,6 @@ def sound_table(definitions: Definitions, identifier: TableIdentifier) -> Dynami
 
 
 def _registered(session: SqlSession, definitions: Definitions, identifier: TableIdentifier) -> StatementResult:
-    """Register the new declaration in the catalog.
-
-    :raises SchemaEvolutionError: if the table would have to be rebuilt.
-    """
     table = sound_table(definitions, identifier)
     (found,) = differences(session.workspace, definitions, [table])
     if found.change is Change.REBUILD:

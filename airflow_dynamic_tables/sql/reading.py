@@ -69,7 +69,6 @@ def show(session: SqlSession, _: Script, statement: Show) -> StatementResult:
 
 
 def _dynamic_tables(session: SqlSession, statement: Show) -> StatementResult:
-    """Return the status of the declared tables, and of those that only their catalog has."""
     catalog, database = session.database_named(statement.within)
     definitions, mistakes = session.project.load()
     declared = {name.table for name in definitions.tables if (name.catalog, name.database) == (catalog, database)}
@@ -115,7 +114,6 @@ _LISTED: dict[Kind, Callable[[SqlSession, Show], list[str]]] = {
 
 
 def _matches(statement: Show, name: str) -> bool:
-    """Return whether a name matches LIKE."""
     if statement.like is None:
         return True
     signs = {"%": ".*", "_": "."}
@@ -202,7 +200,6 @@ def explain(session: SqlSession, script: Script, statement: Explain) -> Statemen
 
 
 def _planned(session: SqlSession, definitions: Definitions, table: DynamicTable) -> StatementResult:
-    """Return the plan of a table, and its difference from the deployed one."""
     (found,) = differences(session.workspace, definitions, [table])
     planned = preview(table, latest_schedule_time(table, session.workspace.now()), definitions.sources)
     return StatementResult.properties(planned, found)
@@ -289,7 +286,6 @@ def _asked(query: str) -> int | None:
 
 
 def _most(query: str) -> int:
-    """Return the maximum number of rows to return for a query."""
     asked = _asked(query)
     return USUAL_ROWS if asked is None else min(asked, MOST_ROWS)
 
@@ -302,10 +298,7 @@ def _note(most: int, *, is_cut: bool) -> str | None:
 
 
 def _columns_by_format(session: SqlSession, selected: SimpleSelect) -> tuple[Column, ...] | None:
-    """Return the columns of a table that its format can read; ``None`` if it requires Spark.
-
-    :raises TableNotFoundError: if it does not exist, or has no version yet.
-    """
+    """Return the columns of a table that its format can read; ``None`` if it requires Spark."""
     identifier = session.table(selected.table)
     if identifier in session.project.load()[0].sources:
         return None
@@ -314,10 +307,7 @@ def _columns_by_format(session: SqlSession, selected: SimpleSelect) -> tuple[Col
 
 
 def _columns(session: SqlSession, identifier: TableIdentifier, entry: CatalogTable | CatalogDynamicTable) -> tuple[Column, ...]:
-    """Return the current columns of a table.
-
-    :raises TableNotFoundError: if it has no version yet.
-    """
+    """Return the current columns of a table."""
     if entry.columns:
         return entry.columns
     layout = session.workspace.table(identifier, entry.format).layout()
@@ -327,7 +317,6 @@ def _columns(session: SqlSession, identifier: TableIdentifier, entry: CatalogTab
 
 
 def _known(script: Script, query: Piece, wanted: SelectedColumn, columns: tuple[Column, ...]) -> str:
-    """Return the table's column with that name, ignoring case."""
     name = wanted.name.value
     same = [column.name for column in columns if column.name.lower() == name.lower()]
     if not same:

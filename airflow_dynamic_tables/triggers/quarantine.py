@@ -19,9 +19,6 @@ class QuarantineTrigger(BaseTrigger):
     The event is empty, because the task reads the state itself. Answers in Airflow's user interface resume the task without this
     trigger.
 
-    :param token: the token of the stage.
-    :param conn_id: Airflow connection of the catalog.
-    :param catalogs_file: the catalogs file, if there is one.
     :param poll_interval: seconds before the first check, and between two checks.
     """
 

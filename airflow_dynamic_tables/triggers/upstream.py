@@ -37,8 +37,6 @@ class UpstreamTrigger(BaseTrigger):
         of awaited data, see :func:`upstream_to_text`.
     :param schedule_time: ISO 8601, with offset; the time up to which parents are required.
     :param deadline: ISO 8601, with offset; the end of waiting.
-    :param conn_id: Airflow connection of the catalog.
-    :param catalogs_file: the catalogs file, if there is one.
     :param poll_interval: seconds before the first check, and between two checks.
     """
 

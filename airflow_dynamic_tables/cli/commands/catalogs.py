@@ -264,7 +264,6 @@ def _list(arguments: Namespace, look: Callable[[Workspace], Sequence[Any]]) -> i
 
 
 def _change(arguments: Namespace, outcome: str, change: Callable[[Workspace], str]) -> int:
-    """Change a catalog, and print the full name of the changed object and the kind of change."""
     with workspace_of(arguments) as workspace:
         identifier = change(workspace)
     output.listing([ObjectChange(identifier, outcome)], arguments.output)

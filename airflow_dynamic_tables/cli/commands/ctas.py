@@ -91,10 +91,7 @@ def create_table(arguments: Namespace) -> int:
 def make_here(
     workspace: Workspace, wanted: WantedTable, decision: Decision, arguments: Namespace, by: tuple[str, str]
 ) -> Created:
-    """Carry out the decided action with the Spark that the arguments name; Ctrl-C and SIGTERM stop it.
-
-    :param by: token and owner of the attempt.
-    """
+    """Carry out the decided action with the Spark that the arguments name; Ctrl-C and SIGTERM stop it."""
     if decision.read is None:
         return Created(wanted.identifier, decision.outcome)
     work = partial(make, workspace, wanted, decision, by)
@@ -102,7 +99,6 @@ def make_here(
 
 
 def _contradiction(arguments: Namespace) -> str | None:
-    """Return what is wrong with the options, before anything is looked up."""
     if arguments.if_not_exists and arguments.replace:
         return "--if-not-exists and --replace contradict each other; give one of them."
     if (arguments.query is None) == (arguments.query_file is None):

@@ -147,11 +147,7 @@ def plan_and_look(
     completed: Callable[[TablePlan, DynamicTable, Definitions], TablePlan],
     look: Callable[[Sequence[DynamicTable]], None],
 ) -> int:
-    """Print what a scheduled refresh of each table would do, and pass the tables on.
-
-    :param completed: completes the plan of a table.
-    :param look: called with the tables that were planned.
-    """
+    """Print what a scheduled refresh of each table would do, and pass the tables on."""
     defined, sound = definitions(arguments)
     tables = named_tables(defined, arguments.tables)
     now = datetime.now(UTC)

@@ -180,7 +180,6 @@ def _asked(arguments: Namespace, workspace: Workspace, defined: Definitions, fou
 
 
 def _request(workspace: Workspace, defined: Definitions, table: DynamicTable) -> RefreshRequest:
-    """Return the request for a refresh of the complete table."""
     token = str(uuid4())
     return RefreshRequest(
         table=table,

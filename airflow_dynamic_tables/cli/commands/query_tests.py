@@ -54,7 +54,6 @@ def _row(row: PlainRow) -> str:
 
 
 def _value(value: object) -> str:
-    """Return a value on one line; ambiguous texts are quoted."""
     if value is None:
         return "NULL"
     if isinstance(value, str) and value and value != "NULL" and value.isprintable() and value.strip() == value:
@@ -78,7 +77,6 @@ def junit_xml(results: Sequence[QueryTestResult]) -> bytes:
 
 
 def _of_xml(text: str) -> str:
-    """Remove the characters that XML cannot represent."""
     return "".join(sign if sign.isprintable() or sign in "\n\t" else "\ufffd" for sign in text)
 
 
@@ -116,7 +114,6 @@ def test(arguments: Namespace) -> int:
 
 
 def _results(arguments: Namespace, definitions: Definitions, tests: Sequence[QueryTest]) -> list[QueryTestResult]:
-    """Run tests with the Spark that the arguments name."""
     with quiet_workspace_of(arguments) as workspace:
         runner = spark_runner(SparkSettings(), arguments)
         return run_tests(workspace, tests, definitions.sources, runner.run_query_tests)

@@ -133,7 +133,6 @@ def _first_rows(workspace: Workspace, table: TableIdentifier) -> list[dict[str, 
 
 
 def _print(done: Version | Skipped | Refresh, form: str, rows: list[dict[str, Any]] | None) -> None:
-    """Print the ledger's record of a refresh, or what is known without it, and the requested rows."""
     if form != "table":
         if rows is not None and isinstance(done, Refresh):
             done = RefreshWithRows(**items(done), first_rows=tuple(rows))
@@ -164,10 +163,7 @@ def _schedule_time(table: DynamicTable, asked: datetime | None, now: datetime) -
 def _refresh_downstream(
     arguments: Namespace, workspace: Workspace, defined: Definitions, request: RefreshRequest, *, is_complete: bool
 ) -> int:
-    """Refresh the table and all tables downstream, and print the outcome of each.
-
-    :param is_complete: whether every definition was read; a broken one may declare a further table downstream.
-    """
+    """Refresh the table and all tables downstream, and print the outcome of each."""
 
     def refresh_one(wanted: RefreshRequest, planned: Callable[[RefreshPlan], None]) -> Version | Skipped:
         def work(spark: Callable[[RefreshPlan], None], on_lost: Callable[[], None]) -> Version | Skipped:
@@ -240,10 +236,7 @@ def spark_runner(settings: SparkSettings, arguments: Namespace) -> Runner:
 
 
 def _spark_address(master: str | None) -> str | None:
-    """Return the address of Spark: ``--master``, or else the server in ``SPARK_REMOTE``; ``None`` if neither is set.
-
-    :raises ConfigurationError: if the command line contains a token, because every user of the machine can read it there.
-    """
+    """Return the address of Spark: ``--master``, or else the server in ``SPARK_REMOTE``; ``None`` if neither is set."""
     if master is None:
         remote = os.environ.get("SPARK_REMOTE", "")
         return remote if remote.startswith(CONNECT_SCHEME) else None
@@ -256,10 +249,7 @@ def _spark_address(master: str | None) -> str | None:
 
 
 def run_here(workspace: Workspace, request: RefreshRequest, arguments: Namespace) -> Version | Skipped:
-    """Run a refresh with the Spark that the arguments name, showing its steps on a terminal; Ctrl-C and SIGTERM stop it.
-
-    :raises DynamicTableError: if it fails.
-    """
+    """Run a refresh with the Spark that the arguments name, showing its steps on a terminal; Ctrl-C and SIGTERM stop it."""
     return with_spark(workspace, request.table.identifier, request.table.spark, arguments, partial(run, workspace, request))
 
 
@@ -272,9 +262,7 @@ def with_spark(
 ) -> _T:
     """Run work that needs a job with the Spark that the arguments name, showing steps on a terminal; Ctrl-C and SIGTERM stop it.
 
-    :param table: the table that is worked on.
     :param work: called with the function that runs the job of a plan, and the function to call when the stage is lost.
-    :raises DynamicTableError: if it fails.
     """
     lost = Event()
     progress = progress_of(arguments)

@@ -112,10 +112,7 @@ def store_classes(arguments: Namespace) -> int:
 
 
 def _refresh_a_new_project(environ: dict[str, str]) -> None:
-    """Refresh the table of a new project by spark-submit, without anything of this installation.
-
-    :raises JobFailedError: if it fails.
-    """
+    """Refresh the table of a new project by spark-submit, without anything of this installation."""
     kept = {name: value for name, value in environ.items() if not name.startswith(("AIRFLOW", "DYNAMIC_TABLES"))}
     with tempfile.TemporaryDirectory() as folder:
         write_project(Path(folder), date(2024, 1, 31))
@@ -140,7 +137,6 @@ def _folder(arguments: Namespace) -> ServerFolder:
 
 
 def _print(found: Status, form: str) -> None:
-    """Print a record with readable durations and without unknown fields."""
     if form != "table":
         output.record(found, form)
         return

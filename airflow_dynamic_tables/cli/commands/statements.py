@@ -138,7 +138,6 @@ def sql(arguments: Namespace) -> int:
 
 
 def _text(arguments: Namespace) -> tuple[str, Path]:
-    """Return the statements, and their file name in messages."""
     if arguments.statements is not None:
         return arguments.statements, Path("-e")
     if arguments.file in (None, _STANDARD_INPUT):

@@ -170,7 +170,6 @@ def _print_table(details: TableDetails) -> None:
 
 
 def _summed(refresh: Refresh) -> dict[str, object]:
-    """Return a refresh with a summary of its steps, and the violated expectations."""
     pace = pace_of(refresh)
     violated = [str(expectation) for expectation in refresh.expectations if expectation.violations]
     summed = {

@@ -40,7 +40,6 @@ class CreateTableAsOperator(RunsSpark):
     the token of the try. It sets no outlets.
 
     :param table: the name of the table; the catalogs file completes short names.
-    :param query: the query that returns its rows.
     :param if_not_exists: whether to keep an existing table, and succeed.
     :param replace: whether to atomically replace the rows of a table created this way.
     :param definitions: the definitions file or folder that declares sources; read when the task runs.
@@ -137,7 +136,6 @@ class CreateTableAsOperator(RunsSpark):
         )
 
     def _definitions(self) -> Definitions:
-        """Load the valid definitions; mistakes in others are only logged."""
         if self.definitions is None:
             return Definitions()
         defined, mistakes = load_every(self.definitions, self.catalogs_file)

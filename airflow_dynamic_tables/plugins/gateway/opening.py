@@ -31,10 +31,7 @@ from airflow_dynamic_tables.services.workspace import Workspace
 
 
 def open_gateway(airflow: ASGIApp) -> FastAPI:
-    """Create the gateway of this Airflow. Configuration errors are returned to the requests that they affect.
-
-    :param airflow: the application in which it is mounted.
-    """
+    """Create the gateway of this Airflow. Configuration errors are returned to the requests that they affect."""
     declared = Declared(_open_project)
     runs = AirflowRuns(airflow, partial(_workflow_of, declared))
     workspaces, as_caller = Workspaces(_open_workspace), partial(_as_caller, airflow)
@@ -57,7 +54,6 @@ def _workflow_of(declared: Declared, workspace: Workspace, identifier: TableIden
 
 
 def _open_project() -> Project | None:
-    """Open the definitions, if they are on this machine."""
     with _unavailable():
         path = _definitions()
         return open_project(str(path), threshold=configured_threshold()) if path is not None else None

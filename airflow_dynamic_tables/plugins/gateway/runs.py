@@ -58,10 +58,7 @@ class InProcessTransport(httpx.BaseTransport):
 
 
 def airflow_as(token: str, airflow: ASGIApp) -> AirflowApi:
-    """Return a client of Airflow's API with the caller's token, so that Airflow enforces the caller's permissions.
-
-    :param airflow: the application in which the gateway is mounted.
-    """
+    """Return a client of Airflow's API with the caller's token, so that Airflow enforces the caller's permissions."""
     return AirflowApi(_ADDRESS, Connection(extra={"token": token}), InProcessTransport(airflow))
 
 
@@ -146,11 +143,7 @@ def _run_id(job: Job) -> str:
 
 
 def _conf(airflow: AirflowApi, dag_id: str, tables: Collection[TableIdentifier], wish: RefreshWish) -> dict[str, Any]:
-    """Return the conf of a run, see :mod:`~airflow_dynamic_tables.operators.run_arguments`.
-
-    :raises ForbiddenError: if the caller may not read the DAG.
-    :raises ConflictError: if a run of it would not start.
-    """
+    """Return the conf of a run, see :mod:`~airflow_dynamic_tables.operators.run_arguments`."""
     with _refusals():
         dag = airflow.dag(dag_id)
         if dag is None or dag.is_stale:
@@ -180,7 +173,6 @@ def _trigger(airflow: AirflowApi, dag_id: str, conf: dict[str, Any], job: Job) -
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Translate Airflow's errors to those of the gateway."""
     try:
         yield
     except ConfigurationError as error:
@@ -190,7 +182,6 @@ def _refusals() -> Iterator[None]:
 
 
 def _runs(run_id: str, dag_ids: Collection[str]) -> dict[str, _Run]:
-    """Return the runs with an id, by DAG, from Airflow's database: permission to read the job includes its runs."""
     runs = select(DagRun.dag_id, DagRun.state).where(DagRun.run_id == run_id, DagRun.dag_id.in_(dag_ids))
     tasks = select(TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.id, TaskInstance.state).where(
         TaskInstance.run_id == run_id, TaskInstance.dag_id.in_(dag_ids)

@@ -34,11 +34,7 @@ _CHUNK = 1 << 18
 
 
 class Relay:
-    """Joins connections of this process to a server, after checking that the port belongs to the server.
-
-    :param process: the process of the server, or the one that becomes it.
-    :param port: the server's port on 127.0.0.1.
-    """
+    """Joins connections of this process to a server, after checking that the port belongs to the server."""
 
     def __init__(self, process: Process, port: int) -> None:
         self._process = process

@@ -18,18 +18,13 @@ from airflow_dynamic_tables.runners.registry import CONNECT_SCHEME, end_session,
 
 
 def is_there(installation: str) -> bool:
-    """Return whether a local server of an installation runs, even if it hangs; False on a machine that cannot have one.
-
-    :param installation: the URL of its database.
-    """
+    """Return whether a local server of an installation runs, even if it hangs; False on a machine that cannot have one."""
     return bool(machine()) and running(ServerFolder.of(installation)) is not None
 
 
 class LocalServerRunner(Runner):
     """Runs jobs on the local server of an installation.
 
-    :param installation: the URL of its database.
-    :param on_line: receives the job's output.
     :param jars: files for the class path of a new server, separated by commas.
     :raises ConfigurationError: names a setting of the definition that does not apply to a server.
     """

@@ -199,7 +199,6 @@ def _started(folder: ServerFolder, options: Options) -> Server | None:
 
 
 def _launch(folder: ServerFolder, server: Server, guards: tuple[int, ...]) -> None:
-    """Start the process of a server detached from this process, so that it outlives it."""
     environ = spark_environment(os.environ)
     find_java(environ)
     command = [find_spark_submit(environ), *arguments_of(folder, server)]
@@ -222,7 +221,6 @@ def _launch(folder: ServerFolder, server: Server, guards: tuple[int, ...]) -> No
 
 
 def _watched(server: Server) -> tuple[str, str]:
-    """Arguments of the scripts: the port in the kernel's format, and the idle limit."""
     limit = server.options.idle_seconds
     return f"{server.port:04X}", "never" if limit is None else str(limit)
 
@@ -250,11 +248,7 @@ def _watch(folder: ServerFolder, server: Server, process: Process) -> None:
 
 
 def _end(folder: ServerFolder, seconds: float) -> bool:
-    """End the server, if it runs, and remove its records.
-
-    :param seconds: grace period; 0 kills it immediately.
-    :raises ConflictError: when it does not end even after being killed.
-    """
+    """End the server, if it runs, and remove its records."""
     process, watcher = folder.process(), folder.process("watcher")
     if watcher is not None:  # first, because it could restore the old server's files beside a new server
         watcher.signal(signal.SIGKILL)

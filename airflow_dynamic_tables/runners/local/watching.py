@@ -67,10 +67,7 @@ def arguments_of(folder: ServerFolder, server: Server) -> list[str]:
 
 
 def _found(jars: str) -> str:
-    """Jars with absolute local paths: Spark runs in another folder and ignores missing files.
-
-    :raises ConfigurationError: names a missing jar.
-    """
+    """Jars with absolute local paths: Spark runs in another folder and ignores missing files."""
     paths = []
     for jar in jars.split(","):
         path = jar.strip() if ":/" in jar else str(Path(jar.strip()).absolute())
