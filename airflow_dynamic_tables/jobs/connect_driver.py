@@ -261,23 +261,18 @@ class ConnectDriver(Driver):
 
     @property
     def settings(self) -> SessionSettings:
-        """See :attr:`Driver.settings`."""
         return ConnectSettings(self._spark)
 
     def write_text(self, uri: str, text: str) -> None:
-        """See :meth:`Driver.write_text`."""
         self._surroundings.write_text(uri, text)
 
     def list_files(self, uri: str) -> list[tuple[str, int]]:
-        """See :meth:`Driver.list_files`."""
         return self._surroundings.list_files(uri)
 
     def check_query(self, query: str, views: Collection[str]) -> None:
-        """See :meth:`Driver.check_query`."""
         self._queries.check_query(query, views)
 
     def check_allowed(self, plan: RefreshPlan) -> None:
-        """See :meth:`Driver.check_allowed`."""
         self._queries.check_allowed(plan)
 
     def count_files(self, frame: DataFrame) -> int:
@@ -295,11 +290,9 @@ class ConnectDriver(Driver):
 
     @property
     def how_to_add_jars(self) -> str:
-        """See :attr:`Driver.how_to_add_jars`."""
         return "name its jar in the definition, for example spark: {jars: /usr/share/java/postgresql.jar}"
 
     def add_python_file(self, uri: str) -> None:
-        """See :meth:`Driver.add_python_file`."""
         copy = self._surroundings.local_copy(uri)
         sys.path.insert(0, str(copy.parent if copy.suffix == ".py" else copy))
         with _ADDING:
@@ -310,9 +303,7 @@ class ConnectDriver(Driver):
         self._spark.addArtifacts(str(self._surroundings.local_copy(uri)))
 
     def password(self, variable: str) -> str | None:
-        """See :meth:`Driver.password`."""
         return self._passwords.get(variable)
 
     def tell(self, line: str) -> None:
-        """See :meth:`Driver.tell`."""
         self._tell(line)

@@ -38,28 +38,22 @@ class JvmDriver(Driver):
 
     @property
     def application_id(self) -> str:
-        """See :attr:`Driver.application_id`."""
         return str(self._spark.sparkContext.applicationId)
 
     @property
     def settings(self) -> SessionSettings:
-        """See :attr:`Driver.settings`."""
         return JvmSettings(self._spark)
 
     def write_text(self, uri: str, text: str) -> None:
-        """See :meth:`Driver.write_text`."""
         write_text(self._spark, uri, text)
 
     def list_files(self, uri: str) -> list[tuple[str, int]]:
-        """See :meth:`Driver.list_files`."""
         return list_files(self._spark, uri)
 
     def check_query(self, query: str, views: Collection[str]) -> None:
-        """See :meth:`Driver.check_query`."""
         check_query(self._spark, query, views)
 
     def check_allowed(self, plan: RefreshPlan) -> None:
-        """See :meth:`Driver.check_allowed`."""
         check_allowed(self._spark, plan)
 
     def count_files(self, frame: DataFrame) -> int:
@@ -75,23 +69,18 @@ class JvmDriver(Driver):
 
     @property
     def how_to_add_jars(self) -> str:
-        """See :attr:`Driver.how_to_add_jars`."""
         return "name its jar in the definition, for example spark: {packages: 'org.postgresql:postgresql:42.7.7'}"
 
     def add_python_file(self, uri: str) -> None:
-        """See :meth:`Driver.add_python_file`."""
         self._spark.sparkContext.addPyFile(uri)
 
     def add_jar(self, uri: str) -> None:
-        """See :meth:`Driver.add_jar`."""
         self._spark.sql(f"ADD JAR {uri}")
 
     def password(self, variable: str) -> str | None:
-        """See :meth:`Driver.password`."""
         return os.environ.get(variable)
 
     def tell(self, line: str) -> None:
-        """See :meth:`Driver.tell`."""
         print(line, flush=True)
 
 

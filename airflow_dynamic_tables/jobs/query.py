@@ -49,19 +49,15 @@ class JvmSettings(SessionSettings):
         self._conf = spark.conf
 
     def set_by_anybody(self) -> dict[str, str]:
-        """See :meth:`SessionSettings.set_by_anybody`."""
         return dict(self._conf.getAll)
 
     def values(self, names: Collection[str]) -> dict[str, str | None]:
-        """See :meth:`SessionSettings.values`."""
         return {name: self._conf.get(name) if self._conf.isModifiable(name) else None for name in names}
 
     def modifiable(self, names: Collection[str]) -> frozenset[str]:
-        """See :meth:`SessionSettings.modifiable`."""
         return frozenset(filter(self._conf.isModifiable, names))
 
     def change(self, values: Mapping[str, str], defaults: Collection[str] = ()) -> None:
-        """See :meth:`SessionSettings.change`."""
         for name in defaults:
             self._conf.unset(name)
         for name, value in values.items():
@@ -95,20 +91,16 @@ class ConnectSettings(SessionSettings):
         self._client: Any = spark.client
 
     def set_by_anybody(self) -> dict[str, str]:
-        """See :meth:`SessionSettings.set_by_anybody`."""
         return dict(self._conf.getAll)
 
     def values(self, names: Collection[str]) -> dict[str, str | None]:
-        """See :meth:`SessionSettings.values`."""
         return self._asked(ConfigRequest.Operation(get_option=ConfigRequest.GetOption(keys=names)), names)
 
     def modifiable(self, names: Collection[str]) -> frozenset[str]:
-        """See :meth:`SessionSettings.modifiable`."""
         answers = self._asked(ConfigRequest.Operation(is_modifiable=ConfigRequest.IsModifiable(keys=names)), names)
         return frozenset(name for name, answer in answers.items() if answer == "true")
 
     def change(self, values: Mapping[str, str], defaults: Collection[str] = ()) -> None:
-        """See :meth:`SessionSettings.change`."""
         pairs = [KeyValue(key=name, value=value) for name, value in values.items()]
         for operation, names in (
             (ConfigRequest.Operation(unset=ConfigRequest.Unset(keys=defaults)), defaults),

@@ -143,11 +143,9 @@ class WorkerFiles(Surroundings):
         self._folder = folder
 
     def write_text(self, uri: str, text: str) -> None:
-        """See :meth:`Surroundings.write_text`."""
         write_text(uri, text)
 
     def list_files(self, uri: str) -> list[tuple[str, int]]:
-        """See :meth:`Surroundings.list_files`."""
         root = plain_path(uri)
         try:
             found = list_files(uri)
@@ -156,7 +154,6 @@ class WorkerFiles(Surroundings):
         return sorted((uri + plain_path(name)[len(root) :], int(info.get("size") or 0)) for name, info in found.items())
 
     def local_copy(self, uri: str) -> Path:
-        """See :meth:`Surroundings.local_copy`."""
         copy = self._folder / uri.rpartition("/")[2]
         with open_file(uri) as stream:
             copy.write_bytes(stream.read())
@@ -262,13 +259,11 @@ class SparkConnectRunner(Runner):
         self._application_id: str | None = None
 
     def run(self, plan: RefreshPlan, environment: Mapping[str, str]) -> None:
-        """See :meth:`Runner.run`."""
         with self._driven(environment) as (spark, driver):
             result = refresh(spark, plan, driver)
             self._on_line(f"Refresh of {plan.identifier}: {result.rows} rows, {len(result.files)} files, {result.bytes} bytes")
 
     def run_query_tests(self, tests: QueryTestPlans, environment: Mapping[str, str] = NO_VARIABLES) -> QueryTestOutcomes:
-        """See :meth:`Runner.run_query_tests`."""
         with self._driven(environment) as (spark, driver):
             return run_query_tests(spark, tests, driver)
 
@@ -294,7 +289,6 @@ class SparkConnectRunner(Runner):
             raise self._failure(error, channel, environment) from None
 
     def stop(self) -> None:
-        """See :meth:`Runner.stop`."""
         self._finish("The job was stopped.")
 
     def _finish(self, why: str) -> None:

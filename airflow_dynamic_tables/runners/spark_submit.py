@@ -130,7 +130,6 @@ class SparkSubmitRunner(Runner):
         refuse_templates(self.settings)
 
     def run(self, plan: RefreshPlan, environment: Mapping[str, str]) -> None:
-        """See :meth:`Runner.run`."""
         code, tail = self._submit(("--plan", plan.plan_location), environment)
         if code != 0:
             raise job_failure(plan, tail) or submit_failure(tail, code)
@@ -167,7 +166,6 @@ class SparkSubmitRunner(Runner):
         return code, tail
 
     def stop(self) -> None:
-        """See :meth:`Runner.stop`."""
         if self._process is not None and self._process.poll() is None:
             _kill(self._process)
 

@@ -276,7 +276,6 @@ class AirflowScheduler(WorkflowScheduler):
         return Outcome(handler, f"Airflow has forgotten the DAG {dag_id} and its runs.")
 
     def paused(self, workflow_ids: Collection[str]) -> dict[str, bool]:
-        """See :meth:`WorkflowScheduler.paused`."""
         asked = map(self._api.dag, workflow_ids) if len(workflow_ids) <= _FEW else self._api.dags()
         return {dag.dag_id: dag.is_paused for dag in asked if dag is not None and dag.dag_id in workflow_ids}
 

@@ -41,12 +41,10 @@ class LocalServerRunner(Runner):
         self._runner = runner_for(settings, f"{CONNECT_SCHEME}localhost", on_line)
 
     def run(self, plan: RefreshPlan, environment: Mapping[str, str]) -> None:
-        """See :meth:`Runner.run`."""
         with self._on_server() as runner:
             runner.run(plan, environment)
 
     def run_query_tests(self, tests: QueryTestPlans, environment: Mapping[str, str] = NO_VARIABLES) -> QueryTestOutcomes:
-        """See :meth:`Runner.run_query_tests`."""
         with self._on_server() as runner:
             return runner.run_query_tests(tests, environment)
 
@@ -73,6 +71,5 @@ class LocalServerRunner(Runner):
                 raise
 
     def stop(self) -> None:
-        """See :meth:`Runner.stop`."""
         self._is_stopped = True
         self._runner.stop()
