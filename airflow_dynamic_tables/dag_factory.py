@@ -22,8 +22,7 @@ from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.limits import TAG_CHARACTERS
 from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, understood
-from airflow_dynamic_tables.dags.callbacks import callbacks_of, dag_callbacks_of
-from airflow_dynamic_tables.dags.deadlines import deadlines_of
+from airflow_dynamic_tables.dags.callbacks import callbacks_of, dag_callbacks_of, deadlines_of
 from airflow_dynamic_tables.dags.declared import (
     DagAccess,
     configured_poll_interval,

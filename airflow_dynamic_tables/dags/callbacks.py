@@ -5,12 +5,20 @@ SystemExit is handled like other exceptions, because a module that calls ``sys.e
 
 from __future__ import annotations
 
+import inspect
+import os
+import sys
 from collections.abc import Callable
 from functools import reduce
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+from airflow.executors.executor_loader import ExecutorLoader
 from airflow.providers.common.compat.sdk import BaseNotifier
+from airflow.sdk import get_parsing_context
+from airflow.sdk.definitions.callback import AsyncCallback, SyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from airflow_dynamic_tables.definitions.model import AirflowPart, Callback, DynamicTable, settings_of
 from airflow_dynamic_tables.exceptions import ConfigurationError
@@ -76,3 +84,68 @@ def look_up_name(setting: str, path: str) -> Any:
     except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ConfigurationError(f"{setting}: {path!r} cannot be imported where Airflow reads DAGs ({reason})") from error
+
+
+_REFERENCES = {"queued_at": DeadlineReference.DAGRUN_QUEUED_AT, "logical_date": DeadlineReference.DAGRUN_LOGICAL_DATE}
+
+
+def deadlines_of(table: DynamicTable) -> list[DeadlineAlert]:
+    """Return an alert for each callback of the deadline; empty if the table has no deadline, or where a task runs.
+
+    Only the scheduler watches deadlines, and workers need not be able to import the callbacks.
+
+    :raises ConfigurationError: if a callback does not exist, or Airflow could not call it.
+    """
+    if table.deadline is None or get_parsing_context().dag_id is not None:
+        return []
+    reference = _REFERENCES[table.deadline.reference]
+    interval = table.deadline.after or table.freshness.period
+    return [DeadlineAlert(reference, interval, _callback(table, named)) for named in table.deadline.callback]
+
+
+def _callback(table: DynamicTable, named: Callback) -> AsyncCallback | SyncCallback:
+    module, _, attribute = named.path.partition(":")
+    if "." in attribute:
+        raise _mistake(named, "is not at the top of its module, where Airflow looks for it")
+    if "context" in (named.arguments or {}):
+        raise _mistake(named, "gets 'context' from Airflow; take it out of its arguments")
+    called = imported("deadline", named)
+    if named.arguments is None and not _takes_context(called):
+        raise _mistake(named, "cannot be called with the one argument 'context'")
+    path, arguments = f"{module}.{attribute}", dict(named.arguments or {})
+    if _is_async(called):
+        _check_triggerer_finds(table, named, module)
+        return AsyncCallback(path, arguments)
+    executor = ExecutorLoader.import_default_executor_cls()[0]
+    if not getattr(executor, "supports_callbacks", False):
+        raise _mistake(named, f"cannot be called by the {executor.__name__}; only an async one can, which the triggerer calls")
+    return SyncCallback(path, arguments)
+
+
+def _takes_context(called: Callable[..., Any]) -> bool:
+    """Return whether a callable can be called as Airflow does, with the keyword argument context only."""
+    try:
+        inspect.signature(called).bind(context={})
+    except TypeError:
+        return False
+    return True
+
+
+def _is_async(called: Callable[..., Any]) -> bool:
+    """Return whether a callable is awaited. A notifier that supports both is not, because its templates then have the run."""
+    if isinstance(called, BaseNotifier):
+        return type(called).notify is BaseNotifier.notify
+    return inspect.iscoroutinefunction(called)
+
+
+def _check_triggerer_finds(table: DynamicTable, named: Callback, module: str) -> None:
+    """Reject imports from the DAG folder that contains the definitions, which Airflow adds to the path for DAGs only."""
+    top = sys.modules[module.partition(".")[0]]
+    place = next(iter(getattr(top, "__path__", ())), None) or getattr(top, "__file__", None)
+    folder = Path(place).parent if place else None
+    if folder and table.path.is_relative_to(folder) and str(folder) not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+        raise _mistake(named, "is async, and the triggerer imports nothing from folders of DAGs; move it to the plugins folder")
+
+
+def _mistake(named: Callback, what: str) -> ConfigurationError:
+    return ConfigurationError(f"deadline: {named.path!r} {what}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from uuid import uuid4
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, conf
@@ -33,6 +33,9 @@ from airflow_dynamic_tables.services.writes.quarantine import publish, reject
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 DEFAULT_CONNECTION = "dynamic_tables_default"
 
@@ -104,66 +107,59 @@ class DynamicTableCatalogHook(BaseHook):
         """Open ledger and catalogs as a context manager."""
         return open_workspace(self.settings())
 
+    def _call(self, service: Callable[Concatenate[Workspace, _P], _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self.get_conn() as workspace:
+            return service(workspace, *args, **kwargs)
+
     def publish(self, token: str) -> Version:
         """Commit a quarantined stage; idempotent.
 
         :raises ConfigurationError: see :func:`~airflow_dynamic_tables.services.writes.quarantine.publish`, also for other errors.
         """
-        with self.get_conn() as workspace:
-            return publish(workspace, token)
+        return self._call(publish, token)
 
     def abort(self, token: str, reason: str) -> None:
         """Delete a quarantined stage; idempotent.
 
         :raises ConfigurationError: if there is no such stage, or it is not quarantined.
         """
-        with self.get_conn() as workspace:
-            reject(workspace, token, reason)
+        self._call(reject, token, reason)
 
     def catalogs(self) -> list[CatalogSummary]:
         """Return all catalogs in the catalogs file."""
-        with self.get_conn() as workspace:
-            return listing.catalogs(workspace)
+        return self._call(listing.catalogs)
 
     def databases(self, catalog: str | None = None) -> list[ObjectSummary]:
         """Return the databases of a catalog; default: the default catalog."""
-        with self.get_conn() as workspace:
-            return listing.databases(workspace, catalog)
+        return self._call(listing.databases, catalog)
 
     def tables(self, database: str | None = None) -> list[ObjectSummary]:
         """Return the tables, dynamic tables and views of a database."""
-        with self.get_conn() as workspace:
-            return listing.tables(workspace, database)
+        return self._call(listing.tables, database)
 
     def views(self, database: str | None = None) -> list[ObjectSummary]:
         """Return the views of a database."""
-        with self.get_conn() as workspace:
-            return listing.views(workspace, database)
+        return self._call(listing.views, database)
 
     def functions(self, database: str | None = None) -> list[ObjectSummary]:
         """Return the functions of a database."""
-        with self.get_conn() as workspace:
-            return listing.functions(workspace, database)
+        return self._call(listing.functions, database)
 
     def partitions(self, table: str, spec: Mapping[str, str] | None = None) -> list[CatalogPartition]:
         """Return the partitions of a table that match a spec, with their sizes."""
-        with self.get_conn() as workspace:
-            return listing.partitions(workspace, table, spec)
+        return self._call(listing.partitions, table, spec)
 
     def describe(self, name: str) -> ObjectDetails:
         """Return the table, view, function or database with a name."""
-        with self.get_conn() as workspace:
-            return listing.describe(workspace, name)
+        return self._call(listing.describe, name)
 
     def create_database(self, name: str, value: CatalogDatabase | None = None, *, ignore_if_exists: bool = False) -> str:
         """Create a database, and return its full name."""
-        with self.get_conn() as workspace:
-            return databases.create_database(workspace, name, value or CatalogDatabase(), ignore_if_exists=ignore_if_exists)
+        return self._call(databases.create_database, name, value or CatalogDatabase(), ignore_if_exists=ignore_if_exists)
 
     def drop_database(self, name: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> str:
         """Drop a database, and return its full name."""
-        with self.get_conn() as workspace:
-            return databases.drop_database(workspace, name, ignore_if_not_exists=ignore_if_not_exists, cascade=cascade)
+        return self._call(databases.drop_database, name, ignore_if_not_exists=ignore_if_not_exists, cascade=cascade)
 
     def create_view(self, name: str, query: str, comment: str | None = None, *, replace: bool = False) -> str:
         """Create a view, and return its full name."""
@@ -174,18 +170,15 @@ class DynamicTableCatalogHook(BaseHook):
 
     def drop_view(self, name: str, *, ignore_if_not_exists: bool = False) -> str:
         """Drop a view, and return its full name."""
-        with self.get_conn() as workspace:
-            return views.drop_view(workspace, name, ignore_if_not_exists=ignore_if_not_exists)
+        return self._call(views.drop_view, name, ignore_if_not_exists=ignore_if_not_exists)
 
     def create_function(self, name: str, function: CatalogFunction, *, replace: bool = False) -> str:
         """Create a function, and return its full name."""
-        with self.get_conn() as workspace:
-            return functions.create_function(workspace, name, function, replace=replace)
+        return self._call(functions.create_function, name, function, replace=replace)
 
     def drop_function(self, name: str, *, ignore_if_not_exists: bool = False) -> str:
         """Drop a function, and return its full name."""
-        with self.get_conn() as workspace:
-            return functions.drop_function(workspace, name, ignore_if_not_exists=ignore_if_not_exists)
+        return self._call(functions.drop_function, name, ignore_if_not_exists=ignore_if_not_exists)
 
     def create_table_as(
         self, table: str, query: str, spark: str = "local[*]", purpose: Purpose = Purpose.CREATE, **how: Any

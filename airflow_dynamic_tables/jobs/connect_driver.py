@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -69,10 +69,7 @@ class ExplainedQueries:
         self._known: dict[str, tuple[_Node, str]] = {}
 
     def check_query(self, query: str, views: Collection[str]) -> None:
-        """Check that a query only reads, and only these views.
-
-        :raises ValueError: when it does more, or cannot be checked.
-        """
+        """See :meth:`Driver.check_query`."""
         root, _ = self._parsed(query)
         legal = frozenset(view.lower() for view in views)
         for node, named, own in _nodes(root):
@@ -86,10 +83,7 @@ class ExplainedQueries:
                 raise ValueError(f"for Spark the query reads {node.kind}, and a query reads declared tables only")
 
     def check_allowed(self, plan: RefreshPlan) -> None:
-        """Check that this deployment allows everything a plan does.
-
-        :raises ValueError: when it does not, or a text in the query looks like a call that is not allowed.
-        """
+        """See :meth:`Driver.check_allowed`. A text in the query that looks like a call counts as one."""
         if plan.allowed == EVERYTHING:
             return
         for function in plan.functions:
@@ -223,33 +217,14 @@ _ADDING = threading.Lock()
 """PySpark removes missing folders from Python's import caches, which is not thread-safe."""
 
 
-class Surroundings(ABC):
-    """Services of the process that runs the job; the job itself only has access to Spark's file systems."""
-
-    @abstractmethod
-    def write_text(self, uri: str, text: str) -> None:
-        """Write a small file."""
-
-    @abstractmethod
-    def list_files(self, uri: str) -> list[tuple[str, int]]:
-        """Data files below a folder, see :meth:`Driver.list_files`."""
-
-    @abstractmethod
-    def local_copy(self, uri: str) -> Path:
-        """A local copy of a file with the same name. It is deleted when the job ends, and its modules are unloaded."""
-
-
 class ConnectDriver(Driver):
-    """Spark behind a Spark Connect session.
+    """Spark behind a Spark Connect session. Subclasses access the files of the process that runs the job.
 
     :param passwords: by the names of environment variables in the plan.
     """
 
-    def __init__(
-        self, spark: SparkSession, surroundings: Surroundings, passwords: Mapping[str, str], tell: Callable[[str], None]
-    ) -> None:
+    def __init__(self, spark: SparkSession, passwords: Mapping[str, str], tell: Callable[[str], None]) -> None:
         self._spark = spark
-        self._surroundings = surroundings
         self._passwords = passwords
         self._tell = tell
         self._queries = ExplainedQueries(spark)
@@ -263,11 +238,9 @@ class ConnectDriver(Driver):
     def settings(self) -> SessionSettings:
         return ConnectSettings(self._spark)
 
-    def write_text(self, uri: str, text: str) -> None:
-        self._surroundings.write_text(uri, text)
-
-    def list_files(self, uri: str) -> list[tuple[str, int]]:
-        return self._surroundings.list_files(uri)
+    @abstractmethod
+    def local_copy(self, uri: str) -> Path:
+        """A local copy of a file with the same name. It is deleted when the job ends, and its modules are unloaded."""
 
     def check_query(self, query: str, views: Collection[str]) -> None:
         self._queries.check_query(query, views)
@@ -293,14 +266,14 @@ class ConnectDriver(Driver):
         return "name its jar in the definition, for example spark: {jars: /usr/share/java/postgresql.jar}"
 
     def add_python_file(self, uri: str) -> None:
-        copy = self._surroundings.local_copy(uri)
+        copy = self.local_copy(uri)
         sys.path.insert(0, str(copy.parent if copy.suffix == ".py" else copy))
         with _ADDING:
             self._spark.addArtifacts(str(copy), pyfile=True)
 
     def add_jar(self, uri: str) -> None:
         """See :meth:`Driver.add_jar`. ADD JAR would apply to the entire server, which keeps the first class of a name."""
-        self._spark.addArtifacts(str(self._surroundings.local_copy(uri)))
+        self._spark.addArtifacts(str(self.local_copy(uri)))
 
     def password(self, variable: str) -> str | None:
         return self._passwords.get(variable)

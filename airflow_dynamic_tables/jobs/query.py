@@ -25,9 +25,12 @@ from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS, FIXED, 
 class SessionSettings(ABC):
     """The settings of a session, accessed in bulk because each call over a network has latency."""
 
-    @abstractmethod
+    def __init__(self, spark: SparkSession) -> None:
+        self._conf = spark.conf
+
     def set_by_anybody(self) -> dict[str, str]:
         """Settings that do not, or may not, have Spark's default."""
+        return dict(self._conf.getAll)
 
     @abstractmethod
     def values(self, names: Collection[str]) -> dict[str, str | None]:
@@ -44,12 +47,6 @@ class SessionSettings(ABC):
 
 class JvmSettings(SessionSettings):
     """The settings of a session in this process."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._conf = spark.conf
-
-    def set_by_anybody(self) -> dict[str, str]:
-        return dict(self._conf.getAll)
 
     def values(self, names: Collection[str]) -> dict[str, str | None]:
         return {name: self._conf.get(name) if self._conf.isModifiable(name) else None for name in names}
@@ -87,11 +84,8 @@ class ConnectSettings(SessionSettings):
     """The settings of a session on a server."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._conf = spark.conf
+        super().__init__(spark)
         self._client: Any = spark.client
-
-    def set_by_anybody(self) -> dict[str, str]:
-        return dict(self._conf.getAll)
 
     def values(self, names: Collection[str]) -> dict[str, str | None]:
         return self._asked(ConfigRequest.Operation(get_option=ConfigRequest.GetOption(keys=names)), names)
@@ -148,10 +142,7 @@ _EVERYTHING = 2_000_000_000
 
 
 def check_query(spark: SparkSession, query: str, views: Collection[str]) -> None:
-    """Check a query as parsed by Spark, which may differ from the parser of the definitions.
-
-    :raises ValueError: when it is not a query, or names what else it reads.
-    """
+    """See :meth:`Driver.check_query`."""
     parsed = spark._jsparkSession.sessionState().sqlParser().parsePlan(query)  # there is no public API for it
     classes = [spark.sparkContext._jvm.java.lang.Class.forName(name) for name in _NO_QUERIES]  # type: ignore[union-attr]
     legal = frozenset(view.lower() for view in views)
@@ -252,10 +243,7 @@ _CALLS = {"UnresolvedFunction": "nameParts", "UnresolvedTableValuedFunction": "n
 
 
 def check_allowed(spark: SparkSession, plan: RefreshPlan) -> None:
-    """Reject a plan whose query, predicates or functions need abilities that this deployment denies.
-
-    :raises ValueError: names the ability, with line and column of the query.
-    """
+    """See :meth:`Driver.check_allowed`. The error has line and column of the query."""
     if plan.allowed == EVERYTHING:
         return
     for function in plan.functions:

@@ -18,7 +18,6 @@ from airflow.providers.common.compat.sdk import (
 )
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import AssetResult, GetAssetByUri
-from airflow.sdk.execution_time.context import InletEventsAccessor
 
 from airflow_dynamic_tables.assets import dynamic_table_asset, is_dynamic_table
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -33,7 +32,7 @@ from airflow_dynamic_tables.exceptions import (
     UpstreamError,
 )
 from airflow_dynamic_tables.ledger.base import Refresh
-from airflow_dynamic_tables.operators.run_arguments import run_of
+from airflow_dynamic_tables.operators.run_arguments import events_since, run_of
 from airflow_dynamic_tables.services.continuous.partition_commit import PartitionCommits
 from airflow_dynamic_tables.services.maintenance.sweeping import CLOCK_MARGIN, missing_reports
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -106,8 +105,7 @@ def report_commit(
     :param refresh: the record of the ledger; ``None`` if unavailable, then the report contains no rows.
     :return: version, rows, partitions (empty for all), schedule time and token (``refresh``) of the commit.
     """
-    partitions = refresh.partitions if refresh else version.partitions or WHOLE_TABLE
-    report = _report(version.number, refresh.rows if refresh else None, partitions, schedule_time, version.token)
+    report = _report_of(version, refresh, schedule_time)
     for asset in task.hidden_outlets:
         told = _told(asset)
         if told == [asset]:
@@ -126,11 +124,9 @@ def report_commits(
     context: Context, task: ReportsCommits, commits: Sequence[tuple[Version, Refresh | None]]
 ) -> list[dict[str, Any]]:
     """Emit events of several commits by an alias, because Airflow accepts any number of events from it."""
-    reports = []
-    for version, refresh in commits:
-        partitions = refresh.partitions if refresh else version.partitions or WHOLE_TABLE
-        schedule_time = refresh.schedule_time if refresh else version.data_timestamp
-        reports.append(_report(version.number, refresh.rows if refresh else None, partitions, schedule_time, version.token))
+    reports = [
+        _report_of(version, refresh, refresh.schedule_time if refresh else version.data_timestamp) for version, refresh in commits
+    ]
     if reports:
         tables = [*task.hidden_outlets, *filter(is_dynamic_table, task.outlets)]
         task.outlets = [*task.outlets, OTHER_EVENTS]
@@ -190,6 +186,11 @@ def is_reported(refresh: Refresh) -> bool:
     return refresh.token in _reported(refresh.table, refresh.started_at - CLOCK_MARGIN)
 
 
+def _report_of(version: Version, refresh: Refresh | None, schedule_time: datetime | None) -> dict[str, Any]:
+    partitions = refresh.partitions if refresh else version.partitions or WHOLE_TABLE
+    return _report(version.number, refresh.rows if refresh else None, partitions, schedule_time, version.token)
+
+
 def _report(
     number: int | None, rows: int | None, partitions: PartitionSet, schedule_time: datetime | None, token: str
 ) -> dict[str, Any]:
@@ -203,16 +204,13 @@ def _report(
 
 
 def _reported(table: TableIdentifier, since: datetime) -> set[str]:
-    asset = dynamic_table_asset(table)
-    events = InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).after(since.isoformat())
-    return {str((event.extra or {}).get("refresh")) for event in events}
+    return {str((event.extra or {}).get("refresh")) for event in events_since(table, since)}
 
 
 def _partitions_told(table: TableIdentifier, since: datetime) -> set[tuple[str, str]]:
     """Return the partitions with an event in Airflow, each with the token of the reported version."""
-    asset = dynamic_table_asset(table)
     told: set[tuple[str, str]] = set()
-    for event in InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).after(since.isoformat()):
+    for event in events_since(table, since):
         versions = (event.extra or {}).get(_VERSIONS)
         if event.partition_key is not None and isinstance(versions, dict):
             told.add((event.partition_key, str(versions.get(event.partition_key))))

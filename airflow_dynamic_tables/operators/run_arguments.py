@@ -27,6 +27,8 @@ from airflow_dynamic_tables.services.refresh.requests import (
     parse_partitions,
 )
 
+log = logging.getLogger(__name__)
+
 _ARGUMENTS = ("schedule_time", "partition", "full_refresh", "even_if_suspended", "do_not_wait")
 """Keys of a run's conf, and params of its DAG."""
 
@@ -286,8 +288,6 @@ def _shown(value: object) -> str:
     return shown(repr(value))
 
 
-log = logging.getLogger(__name__)
-
 _TRIGGERED = "asset_triggered"
 """Airflow's run type for asset updates."""
 
@@ -310,14 +310,17 @@ def updated_partitions(context: Mapping[str, Any], table: DynamicTable) -> Parti
         return first
     named: list[dict[str, str]] = []
     for parent in table.on.tables:
-        asset = dynamic_table_asset(parent)
-        events = [
-            *context["triggering_asset_events"].get(asset, ()),
-            # Airflow creates one run for several updates, and lists only events that existed at the first one.
-            *InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).after(since.isoformat()),
-        ]
+        # Airflow creates one run for several updates, and lists only events that existed at the first one.
+        listed = context["triggering_asset_events"].get(dynamic_table_asset(parent), ())
+        events = [*listed, *events_since(parent, since)]
         named += _of_table(events, table)
     return first.union(PartitionSet.of(named))
+
+
+def events_since(table: TableIdentifier, since: datetime) -> Iterable[Any]:
+    """Return the events of a table's asset in Airflow."""
+    asset = dynamic_table_asset(table)
+    return InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).after(since.isoformat())
 
 
 def _of_table(events: Iterable[Any], table: DynamicTable) -> Iterator[dict[str, str]]:

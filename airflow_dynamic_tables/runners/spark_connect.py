@@ -36,7 +36,7 @@ from airflow_dynamic_tables.exceptions import (
     SchemaEvolutionError,
 )
 from airflow_dynamic_tables.jobs.batch import refresh
-from airflow_dynamic_tables.jobs.connect_driver import ConnectDriver, Surroundings
+from airflow_dynamic_tables.jobs.connect_driver import ConnectDriver
 from airflow_dynamic_tables.jobs.messages import message
 from airflow_dynamic_tables.jobs.query_tests import run_query_tests
 from airflow_dynamic_tables.redaction import HIDDEN
@@ -136,10 +136,11 @@ class _Deadline(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # grpc
         return continuation(details, request)
 
 
-class WorkerFiles(Surroundings):
-    """The file systems that this worker can access."""
+class WorkerDriver(ConnectDriver):
+    """A driver with the file systems that this worker can access. The folder is for copies of files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, spark: AnySparkSession, folder: Path, passwords: Mapping[str, str], tell: Callable[[str], None]) -> None:
+        super().__init__(spark, passwords, tell)
         self._folder = folder
 
     def write_text(self, uri: str, text: str) -> None:
@@ -274,7 +275,7 @@ class SparkConnectRunner(Runner):
         channel = ConnectChannel(self._url, self._patience, self._target)
         try:
             with _connect_mode(), folder_for_modules() as folder, self._opened(channel) as spark:
-                driver = ConnectDriver(spark, WorkerFiles(folder), environment, self._on_line)
+                driver = WorkerDriver(spark, folder, environment, self._on_line)
                 self._application_id = driver.application_id
                 self._on_line(f"Spark application {self._application_id} of {channel.endpoint}")
                 self._apply_settings(spark)

@@ -27,8 +27,7 @@ from airflow_dynamic_tables.clients.files import exists, read_text
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
-from airflow_dynamic_tables.jobs.connect_driver import ConnectDriver
-from airflow_dynamic_tables.runners.spark_connect import SparkConnectRunner, WorkerFiles, end_session
+from airflow_dynamic_tables.runners.spark_connect import SparkConnectRunner, WorkerDriver, end_session
 from tests.support.connect_server import ConnectServer, running_connect_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:.RETRIES_EXCEEDED")]
@@ -189,7 +188,7 @@ def test_two_threads_add_python_files_at_once(connect_server: ConnectServer, tmp
         session = cast(SparkSession, ConnectSession.builder.remote(connect_server.url).create())
         try:
             (tmp_path / str(number)).mkdir()
-            driver = ConnectDriver(session, WorkerFiles(tmp_path / str(number)), {}, print)
+            driver = WorkerDriver(session, tmp_path / str(number), {}, print)
             for module in modules:
                 missing.wait()
                 driver.add_python_file(module.as_uri())
