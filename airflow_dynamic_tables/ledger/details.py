@@ -24,8 +24,6 @@ class SqlFailures:
 
         A run that ended before another refresh of the table succeeded, or whose own commit landed, does not count.
 
-        :param run: the owner of its stages.
-        :param counts: whether the failure is attributed to the table.
         :return: the number of consecutive failures.
         """
         name = str(table)

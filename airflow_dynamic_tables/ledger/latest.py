@@ -112,7 +112,6 @@ class SqlLatest:
             return {(name, told): version for name, told, version in rows if version is not None}
 
     def _part(self, listed: FromClause, position: int) -> ColumnElement[str]:
-        """Return an element of each row, where rows are pairs of strings."""
         if self._database.is_sqlite:
             return func.json_extract(listed.c.value, f"$[{position}]", type_=String)
         text: ColumnElement[str] = cast(listed.c.value, JSON)[position].as_string()

@@ -104,7 +104,6 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames):
     def resume_stage(self, token: str, process: str, lease_until: datetime) -> tuple[Stage, ...]:
         """Move a QUARANTINED stage to COMMITTING atomically, unless it overlaps stages that are ``HOLDING``.
 
-        :param process: the process that publishes it.
         :return: the conflicting stages; empty when the process now owns the stage.
         :raises ConflictError: when it is not (or no longer) in quarantine: it is being published, or was rejected.
         """
@@ -343,7 +342,6 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames):
 
 
 def _overlapping(connection: Connection, stage: Stage) -> Iterator[Stage]:
-    """Yield the stages that hold some of the partitions of a stage, oldest first."""
     holding = select(stages).where(stages.c.table_name == str(stage.table), stages.c.state.in_(HOLDING))
     others = map(_to_stage, connection.execute(holding.order_by(stages.c.opened_at)).mappings())
     return (other for other in others if other.overlaps(stage))

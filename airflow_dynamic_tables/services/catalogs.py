@@ -60,7 +60,6 @@ def drop_database(workspace: Workspace, name: str, *, ignore_if_not_exists: bool
 def create_function(workspace: Workspace, name: str, function: CatalogFunction, *, replace: bool = False) -> str:
     """Create a function; return its full name.
 
-    :param replace: replace an existing function with that name.
     :raises ConfigurationError: if the name is invalid, or a Python function is not given as ``module:callable``.
     :raises DatabaseNotFoundError: if its database does not exist.
     :raises FunctionAlreadyExistsError: if the name is taken.
@@ -247,7 +246,6 @@ def create_view(
 ) -> CatalogView:
     """Create a view. Short names in its query refer to tables and functions of its catalog and database.
 
-    :param replace: replace an existing view with that name.
     :raises ConfigurationError: if the name is invalid.
     :raises DefinitionError: if the query is not a SELECT; each mistake begins with its line and column.
     :raises CatalogError: if the view would read itself.

@@ -44,7 +44,6 @@ def named_identifier(name: str, definitions: Callable[[], Definitions]) -> Table
 
     :param definitions: loads the definitions, only if the name is incomplete.
     :raises ConfigurationError: if it is not a valid name.
-    :raises TableNotFoundError: see :func:`named_table`.
     """
     try:
         parts = split_name(name)

@@ -61,10 +61,7 @@ class Project:
         return self.is_new and not self.path.exists()
 
     def load(self, columns: ReturnedColumns | None = None) -> tuple[Definitions, tuple[Mistake, ...]]:
-        """Load all valid tables, and every mistake, so that an invalid definition does not hide other tables.
-
-        :param columns: provides the columns that queries return.
-        """
+        """Load all valid tables, and every mistake, so that an invalid definition does not hide other tables."""
         if self.is_empty:
             return Definitions(), ()
         return load_sound_definitions(self.path, conventions=self.conventions, columns=columns)
@@ -161,7 +158,6 @@ def load_tests(
     """Return the definitions of a project, their valid tests, and the mistakes of both.
 
     :param spark: parses SQL; without it, the built-in parser is used.
-    :param columns: provides the columns that queries return.
     :raises ConfigurationError: if Spark's parser does not respond.
     """
     cache = Cache.of_user()

@@ -142,7 +142,6 @@ def _check_names(test: QueryTest, names: Sequence[str], expected: ReturnedRows |
 
 
 def _rows_of_spark(rows: ReturnedRows, compared: Sequence[Column], zone: str) -> list[Row]:
-    """Return the compared columns of rows that have all of them."""
     at = {column.name: number for number, column in enumerate(rows.columns)}
     kinds = [(at[column.name], parse_type(rows.columns[at[column.name]].type)) for column in compared]
     values = map(json.loads, rows.rows)
@@ -206,7 +205,6 @@ _SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 def plan_test(workspace: Workspace, test: QueryTest, sources: Mapping[TableIdentifier, Source]) -> QueryTestPlan:
     """Plan a test like a refresh. Catalogs are only queried for functions, and for views without given rows.
 
-    :param sources: the sources of the definitions.
     :raises ConfigurationError: if rows of a table that the query reads are missing, or given for one that it does not read.
     :raises CatalogError: as for a refresh, see :func:`~airflow_dynamic_tables.services.queries.inline_views`.
     """
@@ -274,7 +272,6 @@ def run_tests(
 ) -> list[QueryTestResult]:
     """Run tests in one Spark application; the results are in the same order. Without tests, Spark is not started.
 
-    :param sources: the sources of the definitions.
     :raises DynamicTableError: as for ``run``; a test that cannot be planned is a result.
     """
     results: dict[int, QueryTestResult] = {}

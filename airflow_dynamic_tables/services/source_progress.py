@@ -74,11 +74,12 @@ class SourceGrowth:
 class Growth:
     """The growth of all watermark sources of a table, by full name.
 
-    ``formatters`` are those of the table; ``base`` is the token of the table version that this is relative to.
+    ``formatters`` and ``zone`` are those of the table; ``base`` is the token of the table version that this is relative to.
     """
 
     sources: Mapping[str, SourceGrowth]
     formatters: Mapping[str, str]
+    zone: ZoneInfo
     base: str | None
 
     @property
@@ -86,26 +87,25 @@ class Growth:
         """The watermark of all sources after this batch is read; naive; ``None`` if a source has no complete partition yet."""
         return _earliest(one.batch.watermark for one in self.sources.values())
 
-    def reached_at(self, timezone: str) -> datetime | None:
-        """Return the watermark as wall-clock time in a time zone."""
-        return self.watermark.replace(tzinfo=ZoneInfo(timezone)) if self.watermark is not None else None
+    @property
+    def reached_at(self) -> datetime | None:
+        """The watermark, in the time zone of the table."""
+        return self.watermark.replace(tzinfo=self.zone) if self.watermark is not None else None
 
-    def complete_until(self, at: datetime, timezone: str) -> datetime | None:
+    def all_partitions_until(self, at: datetime) -> datetime | None:
         """Return the time up to which all partitions exist, at most ``at``: the watermark, unless the next partition is open.
 
         :param at: timezone-aware.
-        :param timezone: the time zone of partition times.
         :return: ``None`` if a source has no complete partition yet.
         """
-        zone = ZoneInfo(timezone)
-        wall = on_the_wall(at.astimezone(zone))
+        wall = on_the_wall(at.astimezone(self.zone))
         reached = [at]
         for one in self.sources.values():
             watermark, own = one.batch.watermark, one.source.watermark
             if watermark is None or own is None:
                 return None
             if own.end_of(watermark) <= wall:
-                reached.append(watermark.replace(tzinfo=zone))
+                reached.append(watermark.replace(tzinfo=self.zone))
         return min(reached)
 
     @property
@@ -271,7 +271,8 @@ def look(
             state = read.get(str(identifier))
             known = dict(state.partitions) if state is not None and state.partitions is not None else {}
             growing[str(identifier)] = look_at(workspace, source, source.watermark, known, table.timezone)
-    return Growth(growing, table.formatters, current.token if current is not None else None) if growing else None
+    base = current.token if current is not None else None
+    return Growth(growing, table.formatters, ZoneInfo(table.timezone), base) if growing else None
 
 
 def recorded_watermark(
@@ -303,7 +304,6 @@ def look_at(
     listed = _by_partition(binding)
     seen: list[SeenPartition] = []
     try:
-        reached = reached_by(read, time_of, watermark)
         for name, fingerprint in _fingerprints(binding, folders, watermark, read):
             start = time_of(parse_spec(name) if name else {})
             folder = folders.get(name)
@@ -323,6 +323,7 @@ def look_at(
                     is_ahead=start > wall + APART,
                 )
             )
+        reached = reached_by(read, time_of, watermark)
     except (PartitionTimeError, OverflowError) as error:
         raise ConfigurationError(
             f"{source.identifier}: {error}. Nothing is read of it until that partition is gone, or its time can be read."
@@ -409,15 +410,12 @@ def added_since(
     A change of a partition that was read ends the stream; until that partition is complete again, nothing is read. Removed
     partitions are ignored, because absence proves nothing.
 
-    :param timezone: the time zone of partition times.
-    :param view: the view as which a stream reads the source.
     :param since: the state that was read, from the binding of earlier changes.
-    :raises ConfigurationError: see :func:`~airflow_dynamic_tables.services.source_progress.look`.
     """
     read = dict(since.partitions or {}) if since is not None else {}
     growth = look_at(workspace, source, watermark, read, timezone)
     batch = growth.batch
-    told = Growth({str(source.identifier): growth}, {}, None)
+    told = Growth({str(source.identifier): growth}, {}, ZoneInfo(timezone), None)
     if told.obstacle is not None:
         return Increment(waiting=told.obstacle)
     state = growth.binding.state or SourceState(growth.binding.version)
@@ -439,7 +437,6 @@ def added_since(
 def made(class_path: str, method: str, allowed: Allowed) -> Any:
     """Instantiate a class without arguments.
 
-    :param method: the method that the object must have.
     :raises ConfigurationError: if there is no such class or method, it cannot be instantiated, or Python is not allowed.
     """
     if problem := allowed.refusal(Ability.PYTHON_FUNCTIONS):
@@ -511,7 +508,6 @@ def _of_catalog(
 
 
 def _below(root: str, keys: Sequence[str]) -> dict[str, PartitionFolder]:
-    """Return the folders whose names contain values of all keys, in any order."""
     top = plain_path(root)
     inside: dict[str, list[FileEntry]] = {}
     for entry in list_entries(root):

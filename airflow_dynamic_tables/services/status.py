@@ -259,7 +259,6 @@ def _positions(
 
 
 def _currents(workspace: Workspace, names: Iterable[TableIdentifier]) -> dict[TableIdentifier, Version | None]:
-    """Return the current versions of the dynamic tables among the names; unavailable tables are omitted."""
     versions: dict[TableIdentifier, Version | None] = {}
     for name in names:
         with suppress(CatalogError, ConfigurationError):
@@ -274,10 +273,6 @@ def _read(
     versions: Mapping[TableIdentifier, Version | None],
     current: Mapping[TableIdentifier, Version | None],
 ) -> dict[TableIdentifier, ReadVersions]:
-    """Return the versions of dynamic tables that the current versions of tables have read; tables without a version are omitted.
-
-    :param current: the current versions of all tables that they may have read.
-    """
     return versions_read(workspace.ledger, versions, {str(name): version for name, version in current.items()})
 
 
@@ -384,11 +379,7 @@ def _contents(
     reads: Mapping[TableIdentifier, ReadVersions],
     now: datetime,
 ) -> dict[TableIdentifier, _Content]:
-    """Return the content according to the tables themselves; the ledger is queried once for all of them.
-
-    :param versions: the current versions of the tables.
-    :param reads: the versions that these have read.
-    """
+    """Return the content according to the tables themselves; the ledger is queried once for all of them."""
     latest = workspace.ledger.latest(versions)
     tokens = [version.token for version in versions.values() if version]
     held = workspace.ledger.held([*tokens, *map(stretch, tokens)])
@@ -473,7 +464,6 @@ def _missing(seen: _Seen, said: _Said, workspace: Workspace, content: _Content, 
 
 
 def _problem(content: _Content) -> str | None:
-    """Return why the freshness of a table with a version is unknown."""
     if content.version is None or content.fresh_until is not None:
         return None
     if content.data_timestamp is not None:

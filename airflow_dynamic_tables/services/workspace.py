@@ -133,6 +133,17 @@ class Workspace:
             return None
         return entry if isinstance(entry, CatalogDynamicTable) else None
 
+    def change(
+        self, identifier: TableIdentifier, changed: Callable[[CatalogDynamicTable], CatalogDynamicTable]
+    ) -> CatalogDynamicTable:
+        """Change the catalog entry of a dynamic table atomically.
+
+        :return: the entry as it was before.
+        :raises TableNotFoundError: if there is none.
+        """
+        catalog = self.catalog(identifier.catalog)
+        return as_dynamic(identifier, catalog.change_table(identifier.path, lambda now: changed(as_dynamic(identifier, now))))
+
     def look_up(self, identifier: TableIdentifier) -> RegisteredTable:
         """Look up a table whose versions are managed by this package.
 

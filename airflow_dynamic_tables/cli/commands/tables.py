@@ -30,7 +30,7 @@ from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services import status
 from airflow_dynamic_tables.services.catalogs import ObjectChange
 from airflow_dynamic_tables.services.continuous.streams.places import stream_progress
-from airflow_dynamic_tables.services.lifecycle.dropping import check_droppable, drop, drop_if_exists
+from airflow_dynamic_tables.services.lifecycle.dropping import drop, drop_if_exists
 from airflow_dynamic_tables.services.lifecycle.registration import adopt, register, rename, renamed
 from airflow_dynamic_tables.services.lifecycle.suspending import StateChange, resume, suspend
 from airflow_dynamic_tables.services.maintenance.compacting import CompactedPartition, compact, count_files
@@ -41,6 +41,7 @@ from airflow_dynamic_tables.services.status import TableDetails, TableStatus
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.source_reads import pace_of
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.writes.leases import check_droppable
 from airflow_dynamic_tables.services.writes.quarantine import publish, reject
 from airflow_dynamic_tables.services.writes.settling import result_of
 
@@ -469,6 +470,6 @@ def _would_drop(workspace: Workspace, name: TableIdentifier, *, if_exists: bool)
     if if_exists and not workspace.catalog(name.catalog).table_exists(name.path):
         print(f"There is no {name}; nothing to do.", file=sys.stderr)
         return OK
-    check_droppable(workspace, workspace.look_up(name))
+    check_droppable(workspace, workspace.look_up(name).identifier)
     print(f"{name} would be dropped with all its versions; say --yes to do it.", file=sys.stderr)
     return USAGE

@@ -47,8 +47,5 @@ class Step(StrEnum):
 
 
 def trace(step: Step, subject: str) -> None:
-    """Raise the audit event of a step.
-
-    :param subject: the token of the refresh, or the table.
-    """
+    """Raise the audit event of a step."""
     sys.audit(f"airflow_dynamic_tables.{step}", subject)

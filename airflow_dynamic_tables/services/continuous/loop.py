@@ -105,8 +105,6 @@ _OF_NO_TASK = frozenset({"file", "line", "deadline", "executor"})
 class DefinitionWatch:
     """Watches the definition of a table for changes.
 
-    :param table: the definition that the loop works with.
-    :param sources: the sources of the table.
     :param load: reads the definitions that the table's workflow needs; empty if they are invalid or removed.
     """
 
@@ -130,16 +128,12 @@ class DefinitionWatch:
 
 
 def _meaning(table: DynamicTable, sources: Mapping[TableIdentifier, Source]) -> list[Any]:
-    """Return the relevant parts of the definitions, independent of their location."""
     said = [normalised(table), *(to_plain(sources[name]) for name in sorted(sources))]
     return [{key: value for key, value in each.items() if key not in _OF_NO_TASK} for each in said]
 
 
 class Monitor:
-    """Limits how often turns list the sources of a table, by ``streaming-source.monitor-interval``.
-
-    :param seconds: a monotonic clock.
-    """
+    """Limits how often turns list the sources of a table, by ``streaming-source.monitor-interval``."""
 
     def __init__(self, work: Work, seconds: Callable[[], float] = time.monotonic) -> None:
         marks = (source.watermark for name, source in work.sources.items() if name in work.table.upstream)
@@ -217,7 +211,6 @@ class Loop:
 
     :param halt: called before every turn, and every few seconds between turns.
     :param clock: the wall clock, which determines when turns are due.
-    :param seconds: a monotonic clock, which measures how long the loop runs.
     :param delay: delay before the first turn.
     """
 

@@ -85,10 +85,7 @@ class PartitionCommits:
         return [row for row in due if row.done == row.token]
 
     def watched(self, seconds: Callable[[], float]) -> Callable[[], bool]:
-        """Return a function that checks once a minute for complete partitions that no task has offered yet.
-
-        :param seconds: a monotonic clock.
-        """
+        """Return a function that checks once a minute for complete partitions that no task has offered yet."""
         looked_at = seconds()
 
         def has_news() -> bool:
@@ -156,7 +153,6 @@ class PartitionCommits:
         return recorded_watermark(self._workspace, self._table, self._sources, current)
 
     def _has_run(self, commit: PartitionCommit, row: PublishedPartition) -> bool:
-        """Return whether every policy ran for the partition."""
         try:
             self._tell(commit, row)
         except (Exception, SystemExit):

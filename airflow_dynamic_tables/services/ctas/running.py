@@ -17,9 +17,9 @@ from airflow_dynamic_tables.services.ctas.planning import Decision, decide
 from airflow_dynamic_tables.services.ctas.selecting import ReadTable
 from airflow_dynamic_tables.services.ctas.wanted import Created, CtasOutcome, Purpose, WantedTable
 from airflow_dynamic_tables.services.outcomes import Operation
-from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo
+from airflow_dynamic_tables.services.refresh.planning import ToDo
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
-from airflow_dynamic_tables.services.refresh.running import finish, prepare
+from airflow_dynamic_tables.services.refresh.running import Attempt, finish, prepare
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 from airflow_dynamic_tables.services.writes.drafts import DraftedTable
 from airflow_dynamic_tables.services.writes.protocol import StagedWrite, new_stage, open_write, preparing
@@ -102,7 +102,6 @@ def _begin(workspace: Workspace, decision: Decision, wanted: ReadTable, by: tupl
 
 
 def _begin_new(workspace: Workspace, request: RefreshRequest) -> Attempt:
-    """Begin to create a table that does not exist."""
     table = workspace.table(request.table.identifier, request.table.format)
     if table.makes_entries:
         return _begin_in_place(workspace, request, table.check_makeable, is_new=True)

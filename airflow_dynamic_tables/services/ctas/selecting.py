@@ -193,8 +193,6 @@ def read_query(
 def answer(workspace: Workspace, wanted: ReadTable, most: int, place: QueryPlace, run: Run) -> FirstRows:
     """Return the first rows of a query over the current versions of its tables.
 
-    :param wanted: see :func:`read_query`.
-    :param most: the maximum number of rows.
     :raises DefinitionError: if Spark rejects the query.
     :raises DynamicTableError: if a table cannot be read, see
         :func:`~airflow_dynamic_tables.services.refresh.planning.bind_sources`, or Spark did not run.

@@ -27,7 +27,6 @@ class Downstream:
 
     @cached_property
     def _places(self) -> dict[TableIdentifier, int]:
-        """The position of each table in upstream order."""
         return {table.identifier: place for place, table in enumerate(self._definitions.topological())}
 
     @cached_property

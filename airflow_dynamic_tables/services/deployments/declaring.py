@@ -188,10 +188,7 @@ def tidied(project: Project, change: FileChange) -> None:
 
 
 def checked(project: Project, change: FileChange) -> Definitions:
-    """Return the definitions as they would be after a change; nothing is written.
-
-    :raises DefinitionError: as for :func:`declared`.
-    """
+    """Return the definitions as they would be after a change; nothing is written."""
     known = Counter(_subject(mistake, change.path) for mistake in project.load()[1])
     definitions, mistakes = project.load_draft({change.path: change.after})
     new: list[Mistake] = []
@@ -245,6 +242,5 @@ def decoded(content: bytes, path: Path) -> str:
 
 
 def _encoded(text: str, like: bytes) -> bytes:
-    """Encode a text with the byte order mark and line ends of the previous content."""
     mark = codecs.BOM_UTF8 if like.startswith(codecs.BOM_UTF8) else b""
     return mark + (text.replace("\n", "\r\n") if b"\r\n" in like else text).encode()

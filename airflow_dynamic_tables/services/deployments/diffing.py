@@ -146,7 +146,6 @@ class _Look:
         return replace(found, next=_NEXT.get(found.change) if found.is_possible else _IN_NO_STEP)
 
     def _compared(self, entry: CatalogDynamicTable, table: DynamicTable, here: TableIdentifier) -> Difference:
-        """Return the difference of a table from the deployed one, under either name."""
         changed = comparing.changed_fields(entry, table)
         deciding = comparing.other_rows(entry, table, changed) if changed else ()
         unmade = not deciding and self._is_unmade(entry, here)

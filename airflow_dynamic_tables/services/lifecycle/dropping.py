@@ -1,41 +1,23 @@
-"""Dropping a table, and holding its lease meanwhile."""
+"""Dropping a table."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from uuid import uuid4
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.clients.files import Deleted, delete_folder, list_entries
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError
 from airflow_dynamic_tables.formats.orphans import check_own_folder
-from airflow_dynamic_tables.ledger.base import StageState
-from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.tables.workflows import delete_workflow
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
-from airflow_dynamic_tables.services.writes.leases import check_gone
+from airflow_dynamic_tables.services.writes.leases import check_droppable
 from airflow_dynamic_tables.services.writes.owner_markers import other_markers, shared
-from airflow_dynamic_tables.services.writes.protocol import new_stage, staged_write
+from airflow_dynamic_tables.services.writes.protocol import held
 
-
-@contextmanager
-def held(workspace: Workspace, registered: RegisteredTable, what: str) -> Iterator[None]:
-    """Hold the lease of a table while the body runs.
-
-    :param what: one word for the operation.
-    :raises ConflictError: if the table is being refreshed.
-    """
-    token = f"{what}-{uuid4()}"
-    location = f"{registered.loaded.folder() or ''}/{token}"  # nothing is written there
-    stage = new_stage(workspace, registered, token, f"a {what} ({token})", location)
-    with staged_write(workspace, Operation.HOLD, stage, registered.lake_table.stage(token)):
-        yield
-
+log = logging.getLogger(__name__)
 
 _MADE_HERE = re.compile(r"[-_][0-9a-f]{32}")
 """Suffix of a folder that was created for a single table."""
@@ -72,9 +54,6 @@ def purge_folder(folder: str) -> Deleted:
     return Deleted(len(files), sum(file.bytes for file in files))
 
 
-log = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True, slots=True)
 class Dropped:
     """The result of dropping a dynamic table, or a table of CREATE TABLE AS."""
@@ -88,19 +67,6 @@ class Dropped:
     """Whether a new table of this name reads the rows in that folder again."""
     purged: Deleted = field(default_factory=Deleted)
     """The files that were deleted."""
-
-
-def check_droppable(workspace: Workspace, registered: RegisteredTable) -> None:
-    """Check that a table may be dropped now.
-
-    :raises ConflictError: if it is being refreshed, or a refresh in quarantine requires a decision.
-    """
-    identifier = registered.identifier
-    for stage in workspace.ledger.list_stages(identifier):
-        if stage.state is StageState.QUARANTINED:
-            todo = f"dynamic-tables publish {stage.token}, or dynamic-tables abort {stage.token}"
-            raise ConflictError(f"A refresh of {identifier} is in quarantine; decide over it first: {todo}.")
-        check_gone(workspace, stage)
 
 
 def drop_if_exists(workspace: Workspace, identifier: TableIdentifier, *, purge: bool = False) -> Dropped:
@@ -121,7 +87,7 @@ def drop(workspace: Workspace, identifier: TableIdentifier, *, purge: bool = Fal
     :raises ConfigurationError: if the files to be purged may belong to others; nothing is dropped then.
     """
     registered = workspace.look_up(identifier)
-    check_droppable(workspace, registered)
+    check_droppable(workspace, identifier)
     to_purge = folder_to_purge(workspace, registered) if purge else None
     folder = registered.loaded.folder()
     with held(workspace, registered, "drop"):

@@ -6,6 +6,7 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
@@ -34,7 +35,6 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
 )
 from airflow_dynamic_tables.formats.registry import check_held
-from airflow_dynamic_tables.services.lifecycle.dropping import check_droppable, held
 from airflow_dynamic_tables.services.names import check_names
 from airflow_dynamic_tables.services.tables.entries import (
     ROWS_BEFORE,
@@ -49,6 +49,8 @@ from airflow_dynamic_tables.services.tables.entries import (
 )
 from airflow_dynamic_tables.services.tables.workflows import delete_workflow, keep_unpaused, schedule_workflow
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace, as_dynamic
+from airflow_dynamic_tables.services.writes.leases import check_droppable
+from airflow_dynamic_tables.services.writes.protocol import held
 
 log = logging.getLogger(__name__)
 
@@ -71,12 +73,10 @@ def ensure(
     definition is altered once. A suspended table stays suspended, and is not altered by a refresh.
 
     :param asked: ``REFRESH`` when a refresh begins.
-    :param takes_over: alter the table even if another deployment registered it.
     :raises UnsupportedError: if the catalog does not support a new table's format.
     :raises ConfigurationError: if its name is invalid, or another installation has declared it differently.
     :raises CatalogError: if another object with that name exists.
     :raises SchemaEvolutionError: if the table has rows in another format.
-    :raises ConflictError: see :func:`~airflow_dynamic_tables.services.lifecycle.registration.follow`.
     """
     identifier = table.identifier
     catalog = workspace.catalog(identifier.catalog)
@@ -230,10 +230,6 @@ def register(workspace: Workspace, table: DynamicTable, *, takes_over: bool = Fa
 
     A renamed table keeps its data. A new table that its scheduler refuses is not registered. After a kill, the next call
     completes the registration.
-
-    :param takes_over: do so even if another deployment registered the table.
-    :raises SchedulerError: as for :func:`~airflow_dynamic_tables.services.tables.workflows.schedule_workflow`.
-    :raises DynamicTableError: see :func:`ensure`.
     """
     entry = workspace.find_entry(table.identifier)
     if entry is None:
@@ -328,7 +324,7 @@ def _check_new_name(identifier: TableIdentifier, new: TableIdentifier) -> None:
 def _renamed_to(workspace: Workspace, registered: RegisteredTable, new: TableIdentifier) -> Renamed:
     identifier = registered.identifier
     entry = as_dynamic(identifier, registered.entry)
-    check_droppable(workspace, registered)
+    check_droppable(workspace, identifier)
     catalog = workspace.catalog(identifier.catalog)
     if catalog.table_exists(new.path):
         raise TableAlreadyExistsError(f"{new} exists already; choose another name.")
@@ -337,7 +333,7 @@ def _renamed_to(workspace: Workspace, registered: RegisteredTable, new: TableIde
         raise ConflictError(f"{target} holds files of an earlier table {new}; delete them, or choose another name.")
     with held(workspace, registered, "rename"):
         delete_workflow(workspace, entry)  # the workflow refreshes the former name
-        catalog.change_table(identifier.path, lambda now: _marked(identifier, as_dynamic(identifier, now)))
+        workspace.change(identifier, lambda now: _with_former_name(now, str(identifier)))
         catalog.rename_table(identifier.path, new.table)
         finish_rename(workspace, new)
     return Renamed(identifier, new)
@@ -347,7 +343,6 @@ def follow(workspace: Workspace, table: DynamicTable, *, takes_over: bool = Fals
     """Rename a table to the current name in its declaration, if the catalog has it under the former one. Idempotent.
 
     :param table: a table that the catalog does not have under its current name.
-    :param takes_over: rename it even if another deployment registered it.
     :raises ConfigurationError: if another installation declared it.
     :raises ConflictError: as for :func:`rename`, whose other errors are raised, too.
     """
@@ -385,8 +380,7 @@ def _finished_rename(
                 raise ConflictError(f"{old} was made again while it was renamed to {identifier}: drop {old}, or rename it.")
             move_folder(left, here)
         workspace.ledger.rename_table(old, identifier)
-    earlier = catalog.change_table(identifier.path, lambda now: _renamed(identifier, as_dynamic(identifier, now)))
-    return _renamed(identifier, as_dynamic(identifier, earlier))
+    return _renamed(identifier, workspace.change(identifier, partial(_renamed, identifier)))
 
 
 def release_former_name(workspace: Workspace, former: TableIdentifier, identifier: TableIdentifier) -> None:
@@ -398,8 +392,8 @@ def release_former_name(workspace: Workspace, former: TableIdentifier, identifie
 
 def _renamed(identifier: TableIdentifier, entry: CatalogDynamicTable) -> CatalogDynamicTable:
     definition = entry.definition and {**entry.definition, "name": str(identifier)}
-    return replace(entry, definition=definition, refresh_handler=entry.refresh_handler.being_renamed(""))
+    return replace(_with_former_name(entry, ""), definition=definition)
 
 
-def _marked(identifier: TableIdentifier, entry: CatalogDynamicTable) -> CatalogDynamicTable:
-    return replace(entry, refresh_handler=entry.refresh_handler.being_renamed(str(identifier)))
+def _with_former_name(entry: CatalogDynamicTable, name: str) -> CatalogDynamicTable:
+    return replace(entry, refresh_handler=entry.refresh_handler.being_renamed(name))

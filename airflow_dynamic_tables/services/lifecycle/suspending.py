@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from airflow_dynamic_tables.catalog.values import AnyTable, Asked, CatalogDynamicTable, JobState, state_after
+from airflow_dynamic_tables.catalog.values import Asked, CatalogDynamicTable, JobState, state_after
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.redaction import without_secrets
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.tables.workflows import resume_workflow, suspend_workflow
-from airflow_dynamic_tables.services.workspace import Workspace, as_dynamic
+from airflow_dynamic_tables.services.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,6 @@ def resume(workspace: Workspace, identifier: TableIdentifier) -> StateChange:
 
     Its consecutive failures are reset. Its scheduler is called even if the table is not suspended, because it may have been
     unavailable when the table was resumed.
-
-    :raises TableNotFoundError: as for :func:`suspend`.
     """
     registered = workspace.look_up(identifier)
     before = registered.handler.job_state
@@ -57,23 +55,19 @@ def resume(workspace: Workspace, identifier: TableIdentifier) -> StateChange:
 
 
 def job_state(workspace: Workspace, identifier: TableIdentifier) -> JobState:
-    """Return the job state of a table.
-
-    :raises TableNotFoundError: as for :func:`suspend`.
-    """
+    """Return the job state of a table."""
     return workspace.dynamic_table(identifier).refresh_handler.job_state
 
 
 def _put(workspace: Workspace, identifier: TableIdentifier, asked: Asked, reason: str = "") -> StateChange:
     """Change the state atomically, so that a concurrent refresh that writes its definition does not revert it."""
 
-    def changed(table: AnyTable) -> CatalogDynamicTable:
-        entry = as_dynamic(identifier, table)
+    def changed(entry: CatalogDynamicTable) -> CatalogDynamicTable:
         handler = entry.refresh_handler
         state = state_after(asked, handler.job_state)
         return replace(entry, refresh_handler=handler.in_state(state, reason or handler.suspended_because))
 
-    before = as_dynamic(identifier, workspace.catalog(identifier.catalog).change_table(identifier.path, changed))
+    before = workspace.change(identifier, changed)
     now = changed(before).refresh_handler
     return StateChange(identifier, before.refresh_handler.job_state, now.job_state, now.suspended_because)
 

@@ -224,7 +224,6 @@ def recover(workspace: Workspace, identifier: TableIdentifier) -> Recovered:
     The next refresh and the maintenance do the same; this does not wait for them.
 
     :raises TableNotFoundError: if the catalog has no such dynamic table.
-    :raises ConflictError: see :func:`~airflow_dynamic_tables.services.lifecycle.registration.finish_rename`.
     """
     registered = workspace.look_up(identifier)
     handler = registered.handler

@@ -70,7 +70,6 @@ class CascadeStep:
 def cascade(workspace: Workspace, definitions: Definitions, first: RefreshRequest, refresh: Refresh) -> Iterator[CascadeStep]:
     """Refresh a table and all its direct and indirect readers; each step is yielded when it is done.
 
-    :param definitions: the definitions of the table and its readers.
     :param first: the request for the table. The other requests have the same owner, and its schedule time if a user named one.
     :raises CatalogError: if the readers are unknown because a view of a catalog cannot be read.
     """

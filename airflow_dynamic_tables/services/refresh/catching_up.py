@@ -188,10 +188,7 @@ def _last_made(spec: Mapping[str, str | None], made: Made) -> datetime | None:
 
 
 def history(workspace: Workspace, identifier: TableIdentifier, current: int | None, most: int = _LATEST) -> list[Refresh]:
-    """Return the refreshes whose partitions the table has, newest version first: those since a rollback or an undone version.
-
-    :param current: the number of the current version.
-    """
+    """Return the refreshes whose partitions the table has, newest version first: those since a rollback or an undone version."""
     return standing(workspace.ledger.list_refreshes(identifier, most), current)
 
 
@@ -205,8 +202,6 @@ def standing(refreshes: Iterable[Refresh], current: int | None) -> list[Refresh]
 
     An undone version does not end the list if its number is greater than the current one or was reused. Then another engine has
     removed it from the table, or it belongs to a dropped table, or it precedes a restored dump.
-
-    :param current: the number of the current version of the table.
     """
     made = [one for one in refreshes if one.version and one.state is not RefreshState.SKIPPED]
     again = {one.version for one in made if one.state is not RefreshState.UNDONE}
@@ -347,7 +342,6 @@ def fresh_then(
 ) -> datetime | None:
     """Return the data timestamp of a table after a refresh; ``None`` if the refresh sets none.
 
-    :param partitions: the partitions that the refresh replaces.
     :param has_watermark: whether a watermark, not a schedule, determines which partitions are complete.
     :raises ConflictError: if the table lacks ticks that it had when the refresh began.
     """

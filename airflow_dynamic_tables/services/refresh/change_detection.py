@@ -13,7 +13,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from airflow_dynamic_tables.core.partition_transforms import plain_keys
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, describe, parse_spec
-from airflow_dynamic_tables.core.refresh.plan import SourceBinding
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.source_changes import Origin, SourceDifference, difference
 from airflow_dynamic_tables.core.types import Struct, parse_type
@@ -22,7 +22,7 @@ from airflow_dynamic_tables.definitions.queries.text import origins
 from airflow_dynamic_tables.exceptions import DynamicTableError, UnsupportedError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.refresh.catching_up import standing
-from airflow_dynamic_tables.services.refresh.planning import Attempt, Bound, ToDo, bind_inputs
+from airflow_dynamic_tables.services.refresh.planning import Bound, ToDo, bind_inputs
 from airflow_dynamic_tables.services.refresh.preview import why_it_varies
 from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshRequest, Skipped
 from airflow_dynamic_tables.services.source_progress import Growth
@@ -60,7 +60,6 @@ def without_unchanged(workspace: Workspace, request: RefreshRequest, registered:
 
     With time partitions and watermark sources, only the watermarks determine which partitions to refresh.
 
-    :param to_do: everything that the refresh would do.
     :return: the remaining work; all of it if a user asked for the refresh.
     """
     growth = to_do.growth
@@ -85,11 +84,7 @@ def without_unchanged(workspace: Workspace, request: RefreshRequest, registered:
 def detect_changes(
     workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, asked: PartitionSet, growth: Growth | None = None
 ) -> Moved:
-    """Return which partitions of a scheduled refresh have changed inputs, without side effects and without Spark.
-
-    :param asked: the planned partitions, see :func:`~airflow_dynamic_tables.services.refresh.requests.planned_partitions`.
-    :param growth: state of the sources with a watermark.
-    """
+    """Return which partitions of a scheduled refresh have changed inputs, without side effects and without Spark."""
     version: Version | None = None
     bound: Bound | None = None
     try:
@@ -125,7 +120,6 @@ def skip(
 
     :param version: the current version if it is valid up to the time of the request, so that the table is fresh up to then.
     :param instead_of: token of a refresh that was skipped at its commit, whose record is replaced by this one.
-    :param growth: state of the sources with a watermark.
     """
     is_line = request.is_scheduled or request.batch is not None
     token = _line(workspace, request, reason, version) if is_line else request.token
@@ -157,7 +151,7 @@ def _skipped(
         finished_at=now,
         partitions=NO_PARTITIONS,
         complete_until=request.complete_until,
-        watermark=growth.reached_at(request.table.timezone) if growth is not None else None,
+        watermark=growth.reached_at if growth is not None else None,
     )
     if version is None:
         return skipped
@@ -182,25 +176,21 @@ def _line(workspace: Workspace, request: RefreshRequest, reason: Reason, version
     return f"{since}-{reason.code.lower()}"
 
 
-def remember(workspace: Workspace, attempt: Attempt, version: Version) -> None:
+def remember(workspace: Workspace, registered: RegisteredTable, planned: RefreshPlan, version: Version) -> None:
     """Record the table's state after a commit, for detecting changes by other engines; without it no refresh is skipped."""
-    identifier = attempt.request.table.identifier
-    if not attempt.request.table.skip_unchanged or attempt.request.batch is not None:
-        return
-    replaced = attempt.plan.partitions
-    token = attempt.request.token
+    replaced = planned.partitions
     try:
-        left = attempt.registered.reload().read().state
+        left = registered.reload().read().state
         if left is not None and left.version == version.snapshot:
             if not replaced.is_whole:
                 kept = {
                     text: rows for text, rows in (left.partitions or {}).items() if text and replaced.covers(parse_spec(text))
                 }
                 left = replace(left, partitions=kept)
-            states = workspace.ledger.source_states(token)
-            workspace.ledger.record_source_states(token, {**states, str(identifier): left})
+            states = workspace.ledger.source_states(planned.token)
+            workspace.ledger.record_source_states(planned.token, {**states, planned.identifier: left})
     except Exception:
-        log.exception("What %s is like now could not be kept; its next refresh is not left out.", identifier)
+        log.exception("What %s is like now could not be kept; its next refresh is not left out.", planned.identifier)
 
 
 def _standing(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> tuple[Version, list[Refresh]]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable
-from airflow_dynamic_tables.clients.files import exists
 from airflow_dynamic_tables.core.formats import FORMATS, is_placed_by_entry
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
@@ -20,7 +19,7 @@ from airflow_dynamic_tables.core.refresh.permissions import Allowed
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.reasons import Reason, RefreshAction
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
-from airflow_dynamic_tables.core.refresh.sources import AwaitedData, AwaitedRows, Source, option_problem, path_problem
+from airflow_dynamic_tables.core.refresh.sources import Source, option_problem, path_problem
 from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
 from airflow_dynamic_tables.core.schema import Rebuild, TableLayout, spark_ddl
 from airflow_dynamic_tables.core.sinks import tuned
@@ -30,7 +29,6 @@ from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.model import KEYS, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
 from airflow_dynamic_tables.exceptions import (
-    CatalogUnavailableError,
     ConfigurationError,
     DynamicTableError,
     NotFoundError,
@@ -39,7 +37,7 @@ from airflow_dynamic_tables.exceptions import (
     UpstreamError,
 )
 from airflow_dynamic_tables.formats.base import LakeTable
-from airflow_dynamic_tables.formats.registry import bind, connection_options, count_rows, is_bound
+from airflow_dynamic_tables.formats.registry import bind, connection_options, is_bound
 from airflow_dynamic_tables.ledger.base import Stage
 from airflow_dynamic_tables.services.queries import bind_functions, inline_views
 from airflow_dynamic_tables.services.refresh.catching_up import fresh_then
@@ -91,8 +89,6 @@ class Bound:
     ) -> RefreshPlan:
         """Return the plan of a job that runs the query.
 
-        :param why: the action, and the text of its reason.
-        :param allowed: the permissions of the installation.
         :param stage: location for the rows; empty if the job writes none, or gets it later.
         """
         table, traits = self.table, FORMATS[self.table.format]
@@ -132,10 +128,7 @@ def _without_content(source: SourceBinding) -> SourceBinding:
 def bind_inputs(workspace: Workspace, request: RefreshRequest, partitions: PartitionSet, growth: Growth | None = None) -> Bound:
     """Bind every table and function of the query to its current state.
 
-    :param partitions: the partitions to refresh.
-    :param growth: state of the sources with a watermark.
     :raises ConfigurationError: see :func:`bind_sources`, as for UpstreamError.
-    :raises CatalogError: see :func:`~airflow_dynamic_tables.services.queries.inline_views`.
     """
     table = inline_views(workspace, request.table, request.sources)
     return bind_query(workspace, table, bind_sources(workspace, table, request.sources, partitions, growth))
@@ -161,8 +154,6 @@ def bind_sources(
 ) -> tuple[SourceBinding, ...]:
     """Bind every table that the query reads to its current version. Each table is read once.
 
-    :param partitions: the partitions to refresh.
-    :param growth: state of the sources with a watermark.
     :raises ConfigurationError: if the folder of a source is missing or empty.
     :raises UpstreamError: if a dynamic table has no version yet, or a source with a watermark has no complete partition.
     :raises UnsupportedError: if reading a table requires a library that the job lacks, or the table cannot be read by partition.
@@ -316,57 +307,8 @@ def _bind_table(workspace: Workspace, table: DynamicTable, identifier: TableIden
     return content.bound(identifier, view)
 
 
-def what_is_not_there(workspace: Workspace, awaited: AwaitedData) -> str | None:
-    """Return why the awaited data is missing, as a sentence without a full stop; ``None`` if it is there.
-
-    Data that cannot be checked counts as missing, because a refresh without it would be silently wrong.
-
-    :raises DynamicTableError: if a retry cannot succeed.
-    """
-    try:
-        if awaited.rows is not None and awaited.source is not None:
-            return _missing_rows(workspace, awaited, awaited.source, awaited.rows)
-        return None if _is_there(workspace, awaited) else f"{awaited} is not there yet"
-    except CatalogUnavailableError as error:
-        return f"{awaited} cannot be looked for: {str(error).rstrip('.')}"
-
-
-def _missing_rows(workspace: Workspace, awaited: AwaitedData, identifier: TableIdentifier, rows: AwaitedRows) -> str | None:
-    stores = workspace.readable(identifier.catalog).stores()
-    try:
-        counted = count_rows(Source(identifier, rows.format, rows.path), stores, awaited.partition, rows.least)
-    except TableNotFoundError:
-        return f"{identifier} is not there yet"
-    return None if counted >= rows.least else f"{awaited.place} has {counted} of {rows.least} rows"
-
-
-def _is_there(workspace: Workspace, awaited: AwaitedData) -> bool:
-    if awaited.source is None:
-        return exists(awaited.text)
-    catalog = workspace.readable(awaited.source.catalog)
-    try:
-        return bool(catalog.list_partitions(awaited.source.path, awaited.partition))
-    except TableNotFoundError:
-        return False
-
-
 Why = tuple[RefreshAction, Reason]
 """The action of a refresh and its reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One attempt to fulfil a request."""
-
-    request: RefreshRequest
-    registered: RegisteredTable
-    write: StagedWrite
-    plan: RefreshPlan
-
-    @property
-    def stage(self) -> Stage:
-        """The attempt's row in the ledger."""
-        return self.write.stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,9 +332,7 @@ class ToDo:
 def plan(write: StagedWrite, request: RefreshRequest, registered: RegisteredTable, why: Why, to_do: ToDo) -> RefreshPlan:
     """Plan a refresh with every source bound to its current version. The sources of a stream were bound when it started.
 
-    :param why: see :func:`~airflow_dynamic_tables.services.refresh.requests.action_of`.
     :raises SchemaEvolutionError: if the definition's partition keys differ from the table's and cannot be changed.
-    :raises DynamicTableError: see :func:`~airflow_dynamic_tables.services.refresh.planning.bind_inputs`.
     """
     layout, rebuild = _fitting_layout(request, registered)
     if request.batch is not None:
@@ -422,10 +362,10 @@ def _refresh_plan(write: StagedWrite, request: RefreshRequest, registered: Regis
     current, entry = registered.current(), registered.entry
     action, reason = why
     bound = to_do.bound_since(current) or bind_inputs(workspace, request, stage.partitions, to_do.growth)
-    fresh = fresh_then(workspace, registered, request, stage.partitions, has_watermark=to_do.growth is not None)
-    forgotten = forgotten_comments(entry) if current is not None and isinstance(entry, CatalogDynamicTable) else {}
     allowed = workspace.settings.allowed
     planned = bound.plan(request.token, request.schedule_time, (action, reason.text), allowed, stage.location)
+    forgotten = forgotten_comments(entry) if current is not None and isinstance(entry, CatalogDynamicTable) else {}
+    fresh = fresh_then(workspace, registered, request, stage.partitions, has_watermark=to_do.growth is not None)
     return replace(
         planned,
         statement=statement(bound.table.expanded_query, stage.partitions),

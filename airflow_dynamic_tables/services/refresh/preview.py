@@ -59,7 +59,6 @@ def preview(table: DynamicTable, schedule_time: datetime, sources: Mapping[Table
     """Return the plan of the scheduled refresh at a time; pure.
 
     :param schedule_time: timezone-aware.
-    :param sources: the sources of the definitions.
     """
     choice = choose(table, sources) if table.is_continuous else None
     partitions = scheduled_partitions(schedule_time, table.freshness, table.formatters, table.timezone)

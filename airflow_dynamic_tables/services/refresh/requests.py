@@ -222,7 +222,6 @@ def planned_partitions(request: RefreshRequest, columns: Sequence[Column], growt
     If sources have a watermark, that determines the complete time partitions instead of the schedule.
 
     :param columns: the columns of the table; empty before its first commit.
-    :param growth: state of the sources with a watermark.
     :raises ConfigurationError: if a value does not fit its column's type or its date formatter.
     """
     try:
@@ -238,10 +237,7 @@ def planned_partitions(request: RefreshRequest, columns: Sequence[Column], growt
 
 
 def check_partitions(workspace: Workspace, request: RefreshRequest) -> None:
-    """Check the partitions of a run by hand, so that an invalid run fails before it waits for parents.
-
-    :raises ConfigurationError: as for :func:`planned_partitions`.
-    """
+    """Check the partitions of a run by hand, so that an invalid run fails before it waits for parents."""
     if request.partitions is not None:
         entry = workspace.find_entry(request.table.identifier)
         planned_partitions(request, entry.columns if entry is not None else ())  # the first refresh registers the table
@@ -250,10 +246,7 @@ def check_partitions(workspace: Workspace, request: RefreshRequest) -> None:
 def overtaken(
     request: RefreshRequest, partitions: PartitionSet, current: Version | None, fresh: datetime | None
 ) -> Skipped | None:
-    """Skip a refresh of the complete table for an earlier schedule time, because it would overwrite newer data.
-
-    :param fresh: the time up to which the table is fresh.
-    """
+    """Skip a refresh of the complete table for an earlier schedule time, because it would overwrite newer data."""
     if request.batch is not None and request.batch.follows is not None:
         return None  # the batch replaces nothing
     if not partitions.is_whole or current is None or fresh is None or request.schedule_time >= fresh:
@@ -269,7 +262,6 @@ def not_due(table: DynamicTable, tick: datetime, date: datetime, fresh: datetime
     """Return why a run for several tables skips this one: it has no tick at that time and has reached its latest tick.
 
     :param tick: the table's latest tick at or before the date of the run.
-    :param fresh: the time up to which the table is fresh.
     """
     if tick == date or fresh is None or fresh < tick:
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -35,7 +35,7 @@ from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.refresh.catching_up import caught_up, is_unbroken
 from airflow_dynamic_tables.services.refresh.change_detection import remember, skip, without_unchanged
-from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo, Why, plan
+from airflow_dynamic_tables.services.refresh.planning import ToDo, Why, plan
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken, planned_partitions
 from airflow_dynamic_tables.services.refresh.upstream import complete_until
@@ -49,6 +49,21 @@ from airflow_dynamic_tables.services.writes.publishing import publish_stage, rea
 from airflow_dynamic_tables.services.writes.quarantine import supersede
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt to fulfil a request."""
+
+    request: RefreshRequest
+    registered: RegisteredTable
+    write: StagedWrite
+    plan: RefreshPlan
+
+    @property
+    def stage(self) -> Stage:
+        """The attempt's row in the ledger."""
+        return self.write.stage
 
 
 def run(
@@ -92,10 +107,12 @@ def finish(
             submit(begun.plan)
         outcome = commit(workspace, begun)
     if isinstance(outcome, Version):
+        table = begun.request.table
         if begun.write.outcome.has_record:
-            remember(workspace, begun, outcome)
-            supersede(workspace, begun.stage.table)
-        forget_after_commit(workspace, begun.registered, begun.request.table.retention)
+            if table.skip_unchanged and begun.request.batch is None:
+                remember(workspace, begun.registered, begun.plan, outcome)
+            supersede(workspace, table.identifier)
+        forget_after_commit(workspace, begun.registered, table.retention)
     return outcome
 
 
@@ -182,9 +199,10 @@ def prepare(
     if growth is not None:
         reason = replace(reason, text=f"{reason.text}; {growth}")
         log_progress(growth)
+    skipped = overtaken(request, stage.partitions, current, fresh_until(workspace, current))
     workspace.ledger.record(_line(workspace, request, stage, growth, current, (action, reason)))
     _make_folder(workspace, stage, registered)
-    if skipped := overtaken(request, stage.partitions, current, fresh_until(workspace, current)):
+    if skipped is not None:
         write.skip(skipped.reason)
         return skipped
     planned = plan(write, request, registered, (action, reason), to_do)
@@ -220,7 +238,7 @@ def _line(
         report=ReportState.DUE if request.is_reported else None,
         unbroken=is_unbroken(workspace, request, stage.partitions, current) if growth is None else True,
         complete_until=request.complete_until,
-        watermark=growth.reached_at(request.table.timezone) if growth is not None else None,
+        watermark=growth.reached_at if growth is not None else None,
     )
 
 

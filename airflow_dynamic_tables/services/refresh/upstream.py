@@ -9,17 +9,24 @@ from datetime import datetime, timedelta
 from itertools import chain
 from zoneinfo import ZoneInfo
 
+from airflow_dynamic_tables.clients.files import exists
 from airflow_dynamic_tables.core.cron import next_tick, previous_tick
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partition_dates import partitions_within, start_of
 from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
-from airflow_dynamic_tables.core.refresh.sources import AwaitedData
+from airflow_dynamic_tables.core.refresh.sources import AwaitedData, AwaitedRows, Source
 from airflow_dynamic_tables.core.schedule import elapsed
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.exceptions import DynamicTableError, UpstreamError, UpstreamSuspendedError
+from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
+    DynamicTableError,
+    TableNotFoundError,
+    UpstreamError,
+    UpstreamSuspendedError,
+)
+from airflow_dynamic_tables.formats.registry import count_rows
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.queries import inline_views
-from airflow_dynamic_tables.services.refresh.planning import what_is_not_there
 from airflow_dynamic_tables.services.refresh.requests import NEVER, Parent, RefreshRequest, requested_partitions
 from airflow_dynamic_tables.services.source_progress import Growth
 from airflow_dynamic_tables.services.tables.source_reads import fresh_until
@@ -192,7 +199,7 @@ def complete_until(workspace: Workspace, request: RefreshRequest, growth: Growth
     """
     reached = [] if request.waits else [_unwaited_until(workspace, request)]
     if growth is not None and request.batch is None:
-        reached.append(growth.complete_until(request.schedule_time, request.table.timezone) or NEVER)
+        reached.append(growth.all_partitions_until(request.schedule_time) or NEVER)
     earliest = min((time for time in reached if time is not None), default=request.schedule_time)
     return earliest if earliest < request.schedule_time else None
 
@@ -252,6 +259,40 @@ def pending(
 def _check_data(workspace: Workspace, awaited: AwaitedData) -> PendingData | None:
     problem = what_is_not_there(workspace, awaited)
     return PendingData(problem) if problem else None
+
+
+def what_is_not_there(workspace: Workspace, awaited: AwaitedData) -> str | None:
+    """Return why the awaited data is missing, as a sentence without a full stop; ``None`` if it is there.
+
+    Data that cannot be checked counts as missing, because a refresh without it would be silently wrong.
+
+    :raises DynamicTableError: if a retry cannot succeed.
+    """
+    try:
+        if awaited.rows is not None and awaited.source is not None:
+            return _missing_rows(workspace, awaited, awaited.source, awaited.rows)
+        return None if _is_there(workspace, awaited) else f"{awaited} is not there yet"
+    except CatalogUnavailableError as error:
+        return f"{awaited} cannot be looked for: {str(error).rstrip('.')}"
+
+
+def _missing_rows(workspace: Workspace, awaited: AwaitedData, identifier: TableIdentifier, rows: AwaitedRows) -> str | None:
+    stores = workspace.readable(identifier.catalog).stores()
+    try:
+        counted = count_rows(Source(identifier, rows.format, rows.path), stores, awaited.partition, rows.least)
+    except TableNotFoundError:
+        return f"{identifier} is not there yet"
+    return None if counted >= rows.least else f"{awaited.place} has {counted} of {rows.least} rows"
+
+
+def _is_there(workspace: Workspace, awaited: AwaitedData) -> bool:
+    if awaited.source is None:
+        return exists(awaited.text)
+    catalog = workspace.readable(awaited.source.catalog)
+    try:
+        return bool(catalog.list_partitions(awaited.source.path, awaited.partition))
+    except TableNotFoundError:
+        return False
 
 
 def _check(

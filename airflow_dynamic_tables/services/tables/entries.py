@@ -59,21 +59,18 @@ def registered_or_new(workspace: Workspace, table: DynamicTable) -> RegisteredTa
 
 
 def altered(entry: CatalogDynamicTable, table: DynamicTable, asked: Asked = Asked.REGISTER) -> CatalogDynamicTable:
-    """Update an entry with the current definition, and keep the parts written by commits and other engines.
-
-    :param asked: the requested operation, which may change the state of the table.
-    """
+    """Update an entry with the current definition, and keep the parts written by commits and other engines."""
     before = entry.refresh_handler
-    fresh = new_entry(table, state_after(asked, before.job_state))
     # services.tables.workflows deletes a workflow of another scheduler and then updates this.
-    detail = fresh.refresh_handler.job_detail if scheduler_of(entry) == DEFAULT_SCHEDULER else before.job_detail
-    handler = replace(fresh.refresh_handler, job_detail=detail)
+    detail = job_detail(table) if scheduler_of(entry) == DEFAULT_SCHEDULER else before.job_detail
+    state = state_after(asked, before.job_state)
+    handler = RefreshHandler(table.mode, state, detail).in_state(state, before.suspended_because)
     notes = {name: value for name, value in (entry.definition or {}).items() if name in (ROWS_BEFORE, DEPLOYED_BY)}
     if forgotten := _forgotten(entry, table):
         notes[FORGOTTEN_COMMENTS] = forgotten
     wanted = replace(
-        fresh,
-        refresh_handler=handler.in_state(handler.job_state, before.suspended_because),
+        new_entry(table, state),
+        refresh_handler=handler,
         columns=entry.columns,
         location=entry.location,
         snapshot=entry.snapshot,

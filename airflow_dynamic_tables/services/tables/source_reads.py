@@ -23,8 +23,6 @@ def fresh_until(workspace: Workspace, version: Version | None) -> datetime | Non
     """Return the time up to which a table is fresh; ``None`` if none.
 
     Times in the future are ignored. They come from a wrong clock, and would block refreshes until then.
-
-    :param version: the current version.
     """
     times = (found_fresh(workspace, version), version.data_timestamp if version is not None else None)
     return latest_known(times, workspace.now())
@@ -116,10 +114,7 @@ class ReadVersions:
     numbers: Mapping[str, int]
 
     def newer(self, version: Version) -> tuple[NewerParent, ...]:
-        """Return the tables that now have a newer version than the one that was read, sorted.
-
-        :param version: the version that read them.
-        """
+        """Return the tables that now have a newer version than the one that was read, sorted."""
         return tuple(
             NewerParent(name, now.number, self.numbers.get(name))
             for name, now in sorted(self.current.items())

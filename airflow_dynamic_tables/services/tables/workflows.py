@@ -9,14 +9,14 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, JobState
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.cache import restored
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, SchedulerError
 from airflow_dynamic_tables.schedulers.base import DEFAULT_SCHEDULER, Handler, Outcome, Workflow, WorkflowScheduler
 from airflow_dynamic_tables.services.tables.entries import job_detail, scheduler_of
-from airflow_dynamic_tables.services.workspace import Workspace, as_dynamic
+from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,6 @@ def paused_workflows(workspace: Workspace, workflow_ids: Collection[str]) -> Map
 def keep_unpaused(workspace: Workspace, former: Handler, table: DynamicTable) -> str:
     """Unpause the new DAG of a renamed table, if its former DAG was not paused.
 
-    :param former: the reference to the workflow under the former name.
     :return: the result as a sentence; empty if nothing was to be done.
     """
     before, now = former.get("workflowId", ""), table.workflow_id
@@ -129,13 +128,12 @@ def _made(workspace: Workspace, table: DynamicTable, scheduler: WorkflowSchedule
 
 
 def _keep(workspace: Workspace, identifier: TableIdentifier, detail: Mapping[str, str]) -> None:
-    def changed(now: AnyTable) -> CatalogDynamicTable:
-        entry = as_dynamic(identifier, now)
+    def changed(entry: CatalogDynamicTable) -> CatalogDynamicTable:
         before = entry.refresh_handler
         handler = replace(before, job_detail=detail).in_state(before.job_state, before.suspended_because)
         return replace(entry, refresh_handler=handler)
 
-    workspace.catalog(identifier.catalog).change_table(identifier.path, changed)
+    workspace.change(identifier, changed)
 
 
 def _handler(entry: CatalogDynamicTable) -> Handler:

@@ -13,6 +13,7 @@ from typing import TypedDict
 from uuid import uuid4
 
 from airflow_dynamic_tables.clients.processes import machine, started
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, CommitUnknownError, ConflictError
 from airflow_dynamic_tables.ledger.base import Stage, StageState
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -96,7 +97,6 @@ def open_stage(workspace: Workspace, stage: Stage) -> None:
 def resume_stage(workspace: Workspace, stage: Stage, process: str) -> None:
     """Take the lease of a quarantined stage again, and settle conflicting stages whose owner has ended.
 
-    :param process: the process that publishes the stage.
     :raises ConflictError: as for :func:`open_stage`, and if another process is publishing or aborting the stage.
     """
     while blockers := workspace.ledger.resume_stage(stage.token, process, workspace.now() + LEASE):
@@ -122,6 +122,18 @@ def check_gone(workspace: Workspace, blocker: Stage) -> None:
             f"{blocker.table} is being {what} by {blocker.owner} since {blocker.opened_at.isoformat()}; "
             f"try again when that ended, or after {blocker.lease_until.isoformat()} if it died."
         )
+
+
+def check_droppable(workspace: Workspace, identifier: TableIdentifier) -> None:
+    """Check that a table may be dropped or renamed now.
+
+    :raises ConflictError: if it is being refreshed, or a refresh in quarantine requires a decision.
+    """
+    for stage in workspace.ledger.list_stages(identifier):
+        if stage.state is StageState.QUARANTINED:
+            todo = f"dynamic-tables publish {stage.token}, or dynamic-tables abort {stage.token}"
+            raise ConflictError(f"A refresh of {identifier} is in quarantine; decide over it first: {todo}.")
+        check_gone(workspace, stage)
 
 
 def _move_away(workspace: Workspace, blocker: Stage, stage: Stage) -> None:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
+from uuid import uuid4
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult
 from airflow_dynamic_tables.core.refresh.reasons import Reason, RefreshAction
@@ -227,13 +228,25 @@ def staged_write(
     """Take the lease, keep it while the body commits, and bring the stage to a final state on every outcome.
 
     :param on_lost: see :func:`finishing`.
-    :raises ConflictError: see :func:`open_write`.
     """
     write = open_write(workspace, operation, stage, staged)
     with finishing(write, on_lost):
         yield write
         if write.outcome.ending is Ending.RELEASED:
             abort_stage(workspace, stage.token, ConflictError(f"nothing was written: it was a {operation}"))
+
+
+@contextmanager
+def held(workspace: Workspace, registered: RegisteredTable, what: str) -> Iterator[None]:
+    """Hold the lease of a table while the body runs.
+
+    :raises ConflictError: if the table is being refreshed.
+    """
+    token = f"{what}-{uuid4()}"
+    location = f"{registered.loaded.folder() or ''}/{token}"  # nothing is written there
+    stage = new_stage(workspace, registered, token, f"a {what} ({token})", location)
+    with staged_write(workspace, Operation.HOLD, stage, registered.lake_table.stage(token)):
+        yield
 
 
 def _quarantine(write: StagedWrite, reason: str) -> None:

@@ -18,9 +18,8 @@ from airflow_dynamic_tables.definitions.queries.text import analyse
 from airflow_dynamic_tables.definitions.query_test_reading import load_query_tests
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.query_tests import plan_test, run_tests
-from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
-from airflow_dynamic_tables.services.refresh.running import begin, run
+from airflow_dynamic_tables.services.refresh.running import Attempt, begin, run
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.pyarrow_job import write_numbers

@@ -8,7 +8,7 @@ from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogPartit
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import AwaitedData
 from airflow_dynamic_tables.core.schema import Column
-from airflow_dynamic_tables.services.refresh.planning import what_is_not_there
+from airflow_dynamic_tables.services.refresh.upstream import what_is_not_there
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.support.metastore import HiveMetastore

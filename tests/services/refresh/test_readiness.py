@@ -14,7 +14,7 @@ import s3fs
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import AwaitedData, AwaitedRows
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.services.refresh.planning import what_is_not_there
+from airflow_dynamic_tables.services.refresh.upstream import what_is_not_there
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.object_store import BUCKET, running_object_store

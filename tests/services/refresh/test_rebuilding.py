@@ -16,9 +16,8 @@ from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConflictError, QuarantinedError, SchemaEvolutionError
 from airflow_dynamic_tables.ledger.base import RefreshState
-from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
-from airflow_dynamic_tables.services.refresh.running import begin, run
+from airflow_dynamic_tables.services.refresh.running import Attempt, begin, run
 from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.workspace import Workspace

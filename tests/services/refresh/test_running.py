@@ -35,9 +35,8 @@ from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh import running as refreshing
-from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
-from airflow_dynamic_tables.services.refresh.running import begin, commit, run
+from airflow_dynamic_tables.services.refresh.running import Attempt, begin, commit, run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending, waited_too_long
 from airflow_dynamic_tables.services.status import list_tables, sample, show_table
 from airflow_dynamic_tables.services.workspace import Workspace

@@ -15,9 +15,8 @@ from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.formats.base import LakeTable
-from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
-from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.refresh.running import Attempt, run
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import RegisteredTable, open_workspace
 from airflow_dynamic_tables.services.writes.protocol import StagedWrite
@@ -25,7 +24,7 @@ from tests.support.pyarrow_job import write_numbers
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = "airflow_dynamic_tables"
-MOST = (95, 40, 22)
+MOST = (83, 28, 20)
 """Stays, modules and climbs; a change that needs more changes the design on purpose."""
 
 DERIVED = (RefreshRequest, DynamicTable, TableIdentifier, RegisteredTable, LakeTable, StagedWrite, Attempt, RefreshPlan)

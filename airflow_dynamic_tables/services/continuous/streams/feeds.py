@@ -64,7 +64,6 @@ class FeedPlace:
 class TableFeeds:
     """The feeds of one table.
 
-    :param name: the name of the table.
     :param interval: seconds between two checks for new files.
     :param now: the current time, timezone-aware.
     """

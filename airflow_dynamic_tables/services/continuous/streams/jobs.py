@@ -92,7 +92,6 @@ class StreamJob:
     """One run of a streaming job, in its own thread.
 
     :param plan: its ``stage`` is the folder in which job and worker communicate.
-    :param submit: runs the job of a plan to its end.
     :param kill: ends the job immediately; may be called from any thread.
     :param is_current: returns whether no other worker has taken the stream over.
     """

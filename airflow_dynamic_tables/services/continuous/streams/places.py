@@ -58,17 +58,13 @@ class Place:
         write_text(self._record, json.dumps(to_plain(stream)))
 
     def why_new(self, recipe: str, position: StreamPosition | None) -> str:
-        """Return why the stream cannot continue and a new one has to start; empty if it can.
-
-        :param position: the position of the table in a stream.
-        """
+        """Return why the stream cannot continue and a new one has to start; empty if it can."""
         known = self.current()
         return "there was none" if known is None else self._why_not(known, recipe, position)
 
     def open(self, recipe: str, position: StreamPosition | None) -> tuple[Stream, str]:
         """Return the stream to continue, or a new one.
 
-        :param position: the position of the table in a stream.
         :return: the stream, and why it is new; empty if it continues.
         """
         known = self.current()

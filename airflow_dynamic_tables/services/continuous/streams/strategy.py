@@ -41,10 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class Streaming:
-    """A streaming job whose batches are committed one by one.
-
-    :param work: the context of the strategy.
-    """
+    """A streaming job whose batches are committed one by one."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
@@ -83,7 +80,6 @@ class Streaming:
             self._place.close(self._stream)
 
     def _start(self) -> StreamJob:
-        """Start the job of the current stream, or of a new one."""
         work = self.work
         plan = stream_plan(work.workspace, work.table, work.sources)
         table = _made(work)
@@ -113,7 +109,6 @@ class Streaming:
         return job
 
     def _feeds_of(self, plan: RefreshPlan) -> StreamFeeds:
-        """Return the feeds of the tables that a stream reads."""
         work = self.work
         by_view: dict[str, TableFeeds] = {}
         whole: set[str] = set()
@@ -194,7 +189,6 @@ class Streaming:
         )
 
     def _written(self, plan: RefreshPlan) -> None:
-        """Ask the job to write a batch, and wait until it has."""
         job = self._job
         if job is None or plan.position is None:
             raise CommitRejectedError("The streaming job has ended.")
@@ -202,7 +196,6 @@ class Streaming:
         wait_until(lambda: exists(plan.result_location), job)
 
     def _skipped(self, job: StreamJob, asked: Ask, skipped: Skipped) -> TurnOutcome:
-        """Handle a batch without a version."""
         match skipped.reason.code:
             case ReasonCode.SUSPENDED:
                 return TurnOutcome(reason=str(skipped.reason))  # the job waits

@@ -22,9 +22,8 @@ from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import QuarantinedError
 from airflow_dynamic_tables.formats.hive import stage
 from airflow_dynamic_tables.services.maintenance import sweeping
-from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
-from airflow_dynamic_tables.services.refresh.running import begin, run
+from airflow_dynamic_tables.services.refresh.running import Attempt, begin, run
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.workspace import Workspace, utc_now
 from airflow_dynamic_tables.services.writes import quarantine
