@@ -289,7 +289,6 @@ def test_default_args_hold_where_the_definitions_say_nothing(folder: Path) -> No
 
 
 def called(task: object, event: str) -> list[Any]:
-    """The callbacks of a task."""
     return list(getattr(task, event))
 
 
@@ -347,7 +346,6 @@ def test_callbacks_of_the_definitions_come_beside_ours(folder: Path) -> None:
 
 
 def alerts(dag: DAG) -> list[DeadlineAlert]:
-    """The deadline alerts of a DAG."""
     assert isinstance(dag.deadline, list)
     return dag.deadline
 

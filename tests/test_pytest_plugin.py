@@ -25,7 +25,6 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with definitions and a test of Python."""
     (tmp_path / "definitions").mkdir()
     (tmp_path / "definitions" / "sales.yaml").write_text(DEFINITIONS)
     (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\nfilterwarnings = ['error']\n")
@@ -34,7 +33,6 @@ def project(tmp_path: Path) -> Path:
 
 
 def run(project: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest, with the plugin and no other."""
     installed = bool(entry_points(group="pytest11", name="dynamic_tables"))
     plugin = "dynamic_tables" if installed else "airflow_dynamic_tables.pytest_plugin"
     command = [sys.executable, "-m", "pytest", "-p", plugin, "-p", "no:cacheprovider", "-q", "-rA", *arguments]

@@ -38,7 +38,6 @@ def tasks_of(group: TaskGroup) -> list[DynamicTableRefreshOperator]:
 
 
 def edges(group: TaskGroup) -> dict[str, set[str]]:
-    """What each task of the group comes after."""
     return {task.task_id: set(task.upstream_task_ids) for task in tasks_of(group)}
 
 

@@ -33,7 +33,6 @@ dynamic_tables:
 
 @pytest.fixture
 def gateway(tmp_path: Path, empty_state: Path) -> Iterator[Served]:
-    """A gateway whose state is empty."""
     definitions = tmp_path / "definitions"
     definitions.mkdir()
     (definitions / "sales.yaml").write_text(DEFINITIONS)
@@ -43,5 +42,4 @@ def gateway(tmp_path: Path, empty_state: Path) -> Iterator[Served]:
 
 @pytest.fixture
 def client(gateway: Served) -> httpx.Client:
-    """Who asks it."""
     return gateway.client

@@ -40,7 +40,6 @@ class Server:
     clients: list[httpx.Client] = field(default_factory=list)
 
     def start(self, *options: str) -> httpx.Client:
-        """Start it, and give who may ask it."""
         command = [sys.executable, "-m", "airflow_dynamic_tables.cli.main", "serve", "--port", "0", *options]
         environ = {
             **os.environ,
@@ -68,7 +67,6 @@ class Server:
         return code
 
     def wake(self) -> None:
-        """Let the refresh that sleeps come to its end."""
         (self.home / "data" / "awake").touch()
 
 
@@ -103,7 +101,6 @@ def refresh(client: httpx.Client, *names: str, key: str | None = None) -> str:
 
 
 def job_when(client: httpx.Client, job_id: str, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """A job, as soon as something is true of it."""
     end = time.monotonic() + 120
     while time.monotonic() < end:
         job: dict[str, Any] = client.get(f"/v3/jobs/{job_id}").json()
@@ -118,8 +115,6 @@ def ended(job: dict[str, Any]) -> bool:
 
 
 def sleeps(client: httpx.Client) -> Callable[[dict[str, Any]], bool]:
-    """Whether the refresh has begun, so that the history has it."""
-
     def is_there(job: dict[str, Any]) -> bool:
         return job["refreshes"][0]["state"] == "RUNNING" and bool(
             client.get("/v3/dynamic-tables/lake.sales.slow/history").json()["refreshes"]

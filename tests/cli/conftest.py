@@ -69,7 +69,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_orders(project: Path, ds: str, orders: list[tuple[str, int]]) -> None:
-    """One day of orders, in place of what the day had."""
     folder = project / "data" / "orders" / f"ds={ds}"
     folder.mkdir(parents=True, exist_ok=True)
     customers, amounts = zip(*orders, strict=True)
@@ -85,7 +84,6 @@ class Terminal:
         self._seen = ""
 
     def wait_for(self, pattern: str) -> None:
-        """Read the terminal until it has shown that."""
         while not re.search(pattern, self._seen):
             assert self._read(), self._seen
 
@@ -107,8 +105,6 @@ class Terminal:
 
 @pytest.fixture
 def terminal(project: Path) -> Callable[..., AbstractContextManager[Terminal]]:
-    """Begins a command in the project."""
-
     @contextmanager
     def begin(*argv: str) -> Iterator[Terminal]:
         ours, theirs = pty.openpty()
@@ -134,7 +130,6 @@ def terminal(project: Path) -> Callable[..., AbstractContextManager[Terminal]]:
 
 @pytest.fixture
 def dynamic_tables(project: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    """Runs one command in this process, in the project."""
     assert Path.cwd() == project
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level

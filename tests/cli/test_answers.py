@@ -12,7 +12,6 @@ from tests.cli.conftest import Run
 
 
 def answer(dynamic_tables: Run, *argv: str) -> str:
-    """The one line by which a command fails."""
     ran = dynamic_tables(*argv)
     assert (ran.code, ran.out) == (1, "")
     lines = [line for line in ran.err.splitlines() if not line.startswith("begin ")]

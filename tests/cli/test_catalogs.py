@@ -16,8 +16,6 @@ Look = Callable[..., Any]
 
 @pytest.fixture
 def look(dynamic_tables: Run) -> Look:
-    """Runs a command that must go well, and gives what it prints as JSON."""
-
     def run(*argv: str) -> Any:
         ran = dynamic_tables(*argv, "-o", "json")
         assert (ran.code, ran.err) == (0, "")

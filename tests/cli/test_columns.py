@@ -36,7 +36,6 @@ NUMBERS = """\
 
 @pytest.fixture(autouse=True)
 def definitions(project: Path) -> Path:
-    """The definitions, with two more tables."""
     file = project / "dags" / "definitions" / "sales.yaml"
     file.write_text(file.read_text() + NUMBERS)
     return file

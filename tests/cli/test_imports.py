@@ -30,7 +30,6 @@ OF_OTHERS = ("sqlalchemy.dialects.postgresql", "airflow_dynamic_tables.definitio
 
 
 def _run(project: Path, imported: tuple[str, ...], *lines: str) -> None:
-    """Run command lines in one process that must not import those modules."""
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, ",".join(imported), *lines],
         cwd=project,

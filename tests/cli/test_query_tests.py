@@ -32,7 +32,6 @@ tests:
 
 @pytest.fixture
 def definitions(project: Path) -> Path:
-    """A file with tests, beside that of the tables."""
     path = project / "dags" / "definitions" / "tests.yaml"
     path.write_text(TESTS)
     return path
@@ -40,7 +39,6 @@ def definitions(project: Path) -> Path:
 
 @pytest.fixture
 def run(dynamic_tables: Run, connect_server: ConnectServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
-    """Runs a command with a Spark that is warm."""
     monkeypatch.setenv("SPARK_REMOTE", connect_server.url)
     return dynamic_tables
 

@@ -27,7 +27,6 @@ CASES = [
 
 @pytest.fixture
 def folder(project: Path) -> Path:
-    """The folder of definitions of a project with catalogs of every type."""
     (project / "dags" / "catalogs.yaml").write_text(CATALOGS)
     definitions = project / "dags" / "definitions"
     (definitions / "sales.yaml").unlink()

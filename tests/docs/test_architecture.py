@@ -30,7 +30,6 @@ def _names_in(body: list[ast.stmt]) -> dict[str, list[ast.stmt]]:
 
 
 def _is_defined(dotted: str) -> bool:
-    """Whether there is a module, or something in a module, of that name."""
     path, parts = PACKAGE, dotted.split(".")
     while parts and (path / parts[0]).is_dir():
         path /= parts.pop(0)
@@ -46,7 +45,6 @@ def _is_defined(dotted: str) -> bool:
 
 
 def _is_there(path: str) -> bool:
-    """Whether there is a file or a folder of that name, or the contracts keep its place free."""
     free = set(_FREE.findall((ROOT / "pyproject.toml").read_text()))
     return any((base / path).exists() for base in (ROOT, PACKAGE)) or path.rstrip("/") in free
 

@@ -81,7 +81,6 @@ class Block:
     text: str
 
     def file(self, folder: Path) -> Path:
-        """The file a block is, written below the folder."""
         named = _FILE.match(self.text)
         assert named, f"the first line must name the file:\n{self.text}"
         path = folder / named[1]
@@ -139,7 +138,6 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture
 def environment(tmp_path: Path, warm_programs: dict[str, str], parsed: None) -> dict[str, str]:  # noqa: ARG001 - it must be there
-    """An environment whose PATH begins with the stand-ins, and whose state is in the folder."""
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     here = Path(__file__).parent

@@ -16,5 +16,4 @@ Plan = Callable[..., RefreshPlan]
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    """A plan that writes into a stage of this test's own."""
     return partial(make_plan, tmp_path)

@@ -33,7 +33,6 @@ Plan = Callable[..., RefreshPlan]
 
 
 def rows_of(result: RefreshResult) -> list[dict[str, Any]]:
-    """What the staged files hold."""
     tables = [pq.read_table(file.path.removeprefix("file://"), partitioning=None) for file in result.files]
     return [row for table in tables for row in table.to_pylist()]
 

@@ -34,7 +34,6 @@ QUERY = "SELECT `sales_double_0`(x) AS y FROM VALUES (1), (20), (NULL) AS t(x)"
 
 @pytest.fixture(scope="module")
 def py_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URI of a zip with a module that nothing else can import."""
     path = tmp_path_factory.mktemp("py_files") / "shop_functions.zip"
     with ZipFile(path, "w") as archive:
         archive.writestr("shop_functions.py", MODULE)
@@ -81,7 +80,6 @@ def test_a_python_function_that_cannot_be_registered_is_named(
 
 @pytest.fixture
 def jar(tmp_path: Path) -> str:
-    """URI of a jar with a function of Spark's own interface."""
     return jar_of_triple(tmp_path)
 
 

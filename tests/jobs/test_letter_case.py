@@ -36,7 +36,6 @@ def days(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def sensitive(spark: SparkSession, plan: Plan) -> Any:
-    """Makes plans of a table with that setting, which the runner sets before the job begins."""
     spark.conf.set(SENSITIVE, "true")
     yield lambda query, source, **more: plan(query, source, settings={SENSITIVE: "true"}, **more)
     spark.conf.unset(SENSITIVE)

@@ -52,8 +52,6 @@ def topic(site: StreamSite, monkeypatch: pytest.MonkeyPatch) -> StreamSite:
 
 
 def submit_to(spark: SparkSession, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Callable[[RefreshPlan], None]:
-    """What runs a job as spark-submit does, with the variables that it is given."""
-
     def run_job(plan: RefreshPlan) -> None:
         for name, value in job_environment(workspace, plan).items():
             monkeypatch.setenv(name, value)

@@ -72,7 +72,6 @@ def test_who_configured_the_log_of_spark_keeps_it(plan: Plan, tmp_path: Path) ->
 
 
 def log_of(plan: Plan, setting: str, value: str) -> list[str]:
-    """What Spark says until it sees that there is no plan."""
     lines: list[str] = []
     with pytest.raises(JobFailedError):
         SparkSubmitRunner(SparkSettings(conf={**SETTINGS.conf, setting: value}), "local[2]", lines.append).run(

@@ -9,7 +9,6 @@ import pytest
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An Airflow home, and a machine that has Java and spark-submit as far as anybody looks."""
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     for connection in ("LOCAL", "SPARK_DEFAULT"):
         monkeypatch.setenv(f"AIRFLOW_CONN_{connection}", '{"conn_type": "spark", "host": "local[1]"}')

@@ -57,7 +57,6 @@ def table(tmp_path: Path) -> DynamicTable:
 
 @pytest.fixture(autouse=True)
 def events(monkeypatch: pytest.MonkeyPatch) -> list[AssetEventResponse]:
-    """The asset events that Airflow has."""
     events: list[AssetEventResponse] = []
     comms = SimpleNamespace(send=lambda msg: AssetEventsResult(asset_events=[one for one in events if one.asset.uri == msg.uri]))
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", comms, raising=False)
@@ -66,7 +65,6 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[AssetEventResponse]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The questions that Airflow was told to ask."""
     questions: list[dict[str, Any]] = []
     monkeypatch.setattr(decide, "upsert_hitl_detail", lambda **question: questions.append(question))
     return questions

@@ -137,7 +137,6 @@ dynamic_tables:
 
 @pytest.fixture
 def folder(home: Path) -> Path:
-    """A folder of definitions."""
     folder = home / "definitions"
     folder.mkdir()
     (folder / "sales.yaml").write_text(NAMED)
@@ -520,7 +519,6 @@ def test_a_task_has_links_while_it_runs_and_when_it_failed(
 
 
 def links_of(operator: DynamicTableRefreshOperator) -> dict[str, str]:
-    """As Airflow asks for them, when a task ended or is deferred."""
     ti: Any = None
     return {link.name: link.get_link(operator, ti_key=ti) for link in operator.operator_extra_links}
 

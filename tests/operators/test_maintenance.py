@@ -44,7 +44,6 @@ class Airflow:
         return {run_id: states for run_id, states in self.states.items() if run_id in run_ids}
 
     def maintain(self, definitions: Path | None = None) -> dict[str, Any]:
-        """Run the maintenance and take its success."""
         operator = SweepOperator(task_id="sweep", definitions_path=definitions)
         assert operator.outlets == [LATE_EVENTS]
         outlet_events = OutletEventAccessors()
@@ -76,7 +75,6 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Works
 
 @pytest.fixture
 def killed(tmp_path: Path, workspace: Workspace) -> str:
-    """The token of a task that was killed between its commit and its end."""
     path = tmp_path / "tables.yaml"
     path.write_text("dynamic_tables:\n- {name: t, freshness: 1 day, query: SELECT 1 AS x}\n")
     definitions = load_definitions(path)

@@ -21,7 +21,6 @@ from tests.support.connect_server import ConnectServer
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An Airflow home, on a machine that has neither Java nor spark-submit."""
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "nowhere"))

@@ -56,7 +56,6 @@ def test_both_helps_have_the_same_order(parser: DefaultHelpParser, capsys: pytes
 
 
 def _commands_of(text: str, names: list[str]) -> list[str]:
-    """The commands that lines of a help begin with."""
     return [word for word in re.findall(r"^ {4}(\S+)", text, re.MULTILINE) if word in names]
 
 
@@ -129,7 +128,6 @@ def test_a_stream_on_a_connection_to_a_server_is_a_mistake(
 
 
 def ledger_of_the_dags(folder: Path) -> str:
-    """A ledger with one refresh in it, as DAGs with a connection of their own write it."""
     url = f"sqlite:///{folder}/shared/state.db"
     refresh = Refresh("t1", NUMBERS, RefreshAction.FULL, "asked for", RefreshState.RUNNING, schedule_time=DAY, started_at=DAY)
     with open_workspace(WorkspaceSettings(url, f"file://{folder}/shared/warehouse")) as workspace:

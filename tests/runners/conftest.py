@@ -14,5 +14,4 @@ from tests.support.jobs import make_plan
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Callable[..., RefreshPlan]:
-    """A plan that writes into a stage of this test's own."""
     return partial(make_plan, tmp_path)

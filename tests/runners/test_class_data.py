@@ -19,7 +19,6 @@ Environ = dict[str, str]
 
 @pytest.fixture
 def environ(tmp_path: Path) -> Environ:
-    """A machine with a stand-in for Java and one for Spark, which takes every archive."""
     for program in ("java/bin/java", "spark/bin/spark-submit"):
         (tmp_path / program).parent.mkdir(parents=True)
         (tmp_path / program).write_text("#!/bin/sh\nexit 0\n")
@@ -30,7 +29,6 @@ def environ(tmp_path: Path) -> Environ:
 
 
 def written(environ: Environ) -> None:
-    """What Java does at the end of a refresh that stores its classes."""
     Path(environ[OPTIONS].split("-XX:ArchiveClassesAtExit=")[1].rstrip('"')).write_text("classes")
 
 

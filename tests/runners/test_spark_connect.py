@@ -42,7 +42,6 @@ PATIENCE = 3.0
 
 @pytest.fixture
 def other(connect_server: ConnectServer) -> Iterator[SparkSession]:
-    """A session of somebody else."""
     session = ConnectSession.builder.remote(connect_server.url).create()
     yield cast(SparkSession, session)
     session.stop()
@@ -70,7 +69,6 @@ def result_of(plan: RefreshPlan) -> RefreshResult:
 
 
 def started(running: Listening, plan: RefreshPlan) -> tuple[threading.Thread, list[Exception]]:
-    """A job whose tasks run already, in a thread, and what it will have raised."""
     raised: list[Exception] = []
 
     def run() -> None:

@@ -19,6 +19,5 @@ def airflow() -> Iterator[of_airflow.StandIn]:
 
 @pytest.fixture(params=["3.2", "3.3"])
 def dolphin(request: pytest.FixtureRequest) -> Iterator[of_dolphin.StandIn]:
-    """An empty DolphinScheduler of each release."""
     with of_dolphin.stand_in(request.param) as stand_in:
         yield stand_in

@@ -52,7 +52,6 @@ def test_wrong_addresses(connection: Connection, said: str) -> None:
 
 @contextmanager
 def _listener(serve: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A server that does with each connection what it is told to."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def loop() -> None:

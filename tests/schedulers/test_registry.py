@@ -33,7 +33,6 @@ def _nowhere(conn_id: str) -> Connection:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of installed packages."""
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "paper_scheduler.py").write_text(_SCHEDULER)
     monkeypatch.delitem(sys.modules, "paper_scheduler", raising=False)

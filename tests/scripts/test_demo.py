@@ -22,7 +22,6 @@ DAG = "dynamic_table__lake__sales__daily_revenue"
 
 @pytest.fixture
 def checkout() -> Iterator[Path]:
-    """What the two programs read of this checkout, where also PostgreSQL's user can go."""
     folder = Path(tempfile.mkdtemp(prefix="demo-"))
     folder.chmod(0o755)
     for name in ("scripts", "dags"):
@@ -34,7 +33,6 @@ def checkout() -> Iterator[Path]:
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:
-    """Processes that have the folder in their command line or environment."""
     return [found for found in psutil.process_iter(["cmdline", "environ"]) if str(folder) in str(found.info)]
 
 

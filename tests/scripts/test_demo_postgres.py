@@ -24,14 +24,12 @@ URL = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 
 @pytest.fixture
 def demo_postgres(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module."""
     monkeypatch.syspath_prepend(SCRIPTS)
     return import_module("demo_postgres")
 
 
 @pytest.fixture
 def home(demo_postgres: Any) -> Iterator[Path]:
-    """A demo's home, in a folder that the server's user can reach."""
     if demo_postgres.postgres_binaries() is None:
         missing_service("PostgreSQL's binaries are needed: apt-get install postgresql")
     folder = Path(tempfile.mkdtemp(prefix="demo "))
@@ -43,13 +41,11 @@ def home(demo_postgres: Any) -> Iterator[Path]:
 
 
 def servers(home: Path) -> list[psutil.Process]:
-    """Processes that serve a demo's database."""
     folder = str(home / "postgres" / "data")
     return [found for found in psutil.process_iter(["cmdline"]) if folder in (found.info["cmdline"] or ())]
 
 
 def ask(session: dict[str, str], query: str) -> Any:
-    """What the database answers to somebody with the session's variables."""
     engine = create_engine(session[URL])
     with engine.begin() as connection:
         answer = connection.execute(text(query))

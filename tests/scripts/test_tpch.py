@@ -44,11 +44,9 @@ def test_a_lake_ends_on_its_last_day_and_grows(tmp_path: Path, monkeypatch: pyte
 
 
 def last_days(lake: Path) -> dict[str, date]:
-    """The last day of orders and of shipments, by the rows themselves."""
     days = {"orders": "o_orderdate", "lineitem": "l_shipdate"}
     return {name: pc.max(ds.dataset(lake / name).to_table(columns=[day])[day]).as_py() for name, day in days.items()}
 
 
 def rows(lake: Path) -> dict[str, object]:
-    """The content of every file."""
     return {str(file.relative_to(lake)): file.read_bytes() for file in lake.rglob("*.parquet")}

@@ -26,7 +26,6 @@ from tests.support.pyarrow_job import write_numbers
 
 
 def fields(result: StatementResult) -> dict[str, object]:
-    """The fields of the one row of a result."""
     return dict(zip(result.columns, result.rows[0], strict=True))
 
 
@@ -76,8 +75,6 @@ def session(project: Project, workspace: Workspace) -> SqlSession:
 
 @pytest.fixture
 def say(session: SqlSession) -> Say:
-    """Carries out statements, and gives their answers."""
-
     def said(text: str, by: SqlSession = session) -> list[StatementResult]:
         return [done.answer for done in execute(by, read_script(text, Path("-e")))]
 

@@ -25,8 +25,6 @@ NUMBERS = "CREATE DYNAMIC TABLE numbers FRESHNESS = INTERVAL '1' DAY AS SELECT 1
 
 @pytest.fixture
 def session(session: SqlSession, spark: SparkSession) -> SqlSession:
-    """A session whose queries are run by Spark."""
-
     def query(plans: QueryTestPlans, _environment: Mapping[str, str]) -> QueryTestOutcomes:
         return run_query_tests(spark, plans, JvmDriver(spark))
 

@@ -31,7 +31,6 @@ NAME = TableIdentifier("lake", "sales", "numbers")
 
 @contextmanager
 def _another(session: SqlSession) -> Iterator[SqlSession]:
-    """A session of another client of the same installation."""
     with open_workspace(session.workspace.settings, session.workspace.clock) as workspace:
         yield SqlSession.opened(session.project, workspace, session.refresh, session.create, session.query, "somebody else")
 
@@ -84,7 +83,6 @@ DROPPING = (("os.unlink", 1), ("os.fsync", 1), ("drop", 1), ("dropped", 1))
 
 
 def _die_at(step: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process be killed when it comes to a step for the nth time."""
     come = iter(range(1, 1_000))
 
     def die() -> None:
@@ -112,7 +110,6 @@ def _die_at(step: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _killed(session: SqlSession, say: Say, statement: str, step: str, number: int, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether a process of its own was killed at that step of a statement."""
     child = os.fork()
     if child == 0:
         try:
@@ -127,7 +124,6 @@ def _killed(session: SqlSession, say: Say, statement: str, step: str, number: in
 
 
 def _state(session: SqlSession) -> tuple[str | None, str | None]:
-    """The freshness of the table as it is declared, and as its catalog has it."""
     table = session.project.load_all().tables.get(NAME)
     declared = table.freshness.text if table is not None else None
     with _another(session) as own:

@@ -61,7 +61,6 @@ _T = TypeVar("_T")
 
 
 def until(what: str, look: Callable[[], _T | None], seconds: float = 300) -> _T:
-    """Look until there is something to see."""
     end = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < end, f"no {what} within {seconds} s"
@@ -102,17 +101,14 @@ class Airflow:
 
     @property
     def definitions(self) -> Path:
-        """The folder of the definitions."""
         return self.home / "dags" / "definitions"
 
     @property
     def dag_file(self) -> Path:
-        """The file that loads them."""
         return self.home / "dags" / "dynamic_tables.py"
 
     @property
     def plugins(self) -> Path:
-        """A folder that every component imports from."""
         return self.home / "plugins"
 
     def define(self, file: str, text: str) -> None:
@@ -124,7 +120,6 @@ class Airflow:
         self.parse()
 
     def append(self, text: str) -> None:
-        """Go on with the DAG file."""
         with self.dag_file.open("a") as file:
             file.write(text)
         self.parse()
@@ -149,17 +144,14 @@ class Airflow:
 
     @property
     def warehouse(self) -> Path:
-        """Where the tables' files are."""
         return self.home / "dynamic_tables" / "warehouse"
 
     @contextmanager
     def workspace(self) -> Iterator[Workspace]:
-        """Ledger and catalogs, as the tasks see them."""
         with open_workspace(WorkspaceSettings(self.state_url, self.warehouse.as_uri())) as workspace:
             yield workspace
 
     def rows(self, table: str, limit: int = 1000) -> list[dict[str, Any]]:
-        """What a reader of the table sees."""
         with self.workspace() as workspace:
             return sample(workspace, TableIdentifier.parse(table), limit)
 
@@ -169,13 +161,11 @@ class Airflow:
             return workspace.ledger.list_refreshes(TableIdentifier.parse(table), limit=1000)
 
     def stages(self, table: str | None = None) -> list[str]:
-        """Tokens of stages that nobody has settled, of one table or of all."""
         with self.workspace() as workspace:
             return [stage.token for stage in workspace.ledger.list_stages(TableIdentifier.parse(table) if table else None)]
 
 
 def embedded(home: Path) -> Airflow:
-    """Airflow on SQLite with the embedded state, for one run at a time."""
     airflow = Airflow(home, f"sqlite:///{home}/dynamic_tables/state.db")
     airflow.check("db", "migrate")
     return airflow
@@ -239,11 +229,9 @@ class Stack:
         return answer.json()
 
     def unpause(self, dag_id: str) -> None:
-        """Let the schedule of a DAG run."""
         self.api.patch(f"/dags/{dag_id}", json={"is_paused": False}).raise_for_status()
 
     def pause(self, dag_id: str) -> None:
-        """Pause a DAG, as a user does in the UI."""
         self.api.patch(f"/dags/{dag_id}", json={"is_paused": True}).raise_for_status()
 
     def trigger(self, dag_id: str, **body: Any) -> str:
@@ -260,25 +248,20 @@ class Stack:
         return list(self.get(f"/dags/{dag_id}/dagRuns", order_by="run_after", **params)["dag_runs"])
 
     def run(self, dag_id: str, run_id: str) -> dict[str, Any]:
-        """A run of a DAG."""
         return dict(self.get(f"/dags/{dag_id}/dagRuns/{run_id}"))
 
     def task(self, dag_id: str, run_id: str, task_id: str = "refresh") -> dict[str, Any]:
-        """A task instance."""
         return dict(self.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"))
 
     def mark(self, dag_id: str, run_id: str, state: str) -> None:
-        """Mark a refresh as success or failed, as a user does in the UI."""
         url = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/refresh"
         self.api.patch(url, json={"new_state": state}).raise_for_status()
 
     def clear(self, dag_id: str, run_id: str) -> None:
-        """Clear a refresh, as a user does in the UI."""
         body = {"dry_run": False, "only_failed": False, "dag_run_id": run_id, "task_ids": ["refresh"]}
         self.api.post(f"/dags/{dag_id}/clearTaskInstances", json=body).raise_for_status()
 
     def log(self, dag_id: str, run_id: str, try_number: int = 1) -> str:
-        """The log of a refresh, as the UI shows it."""
         return json.dumps(self.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/refresh/logs/{try_number}"))
 
     def first_run(self, dag_id: str) -> str:

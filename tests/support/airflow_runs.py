@@ -17,7 +17,6 @@ class AirflowRuns:
         self.error: Exception | None = None
 
     def send(self, msg: GetDRCount) -> DRCount:
-        """How many of the runs are meant."""
         if self.error:
             raise self.error
         dates, states = msg.logical_dates, msg.states
@@ -25,5 +24,4 @@ class AirflowRuns:
         return DRCount(count=sum(not states or state in states for _, _, state in found))
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let the code under test find itself in a process of Airflow's."""
         monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", self, raising=False)

@@ -9,12 +9,10 @@ from pathlib import Path
 
 
 def paths_below(folder: Path, name_part: str = "") -> list[Path]:
-    """Files and folders below a folder whose name has a part."""
     return [Path(top, name) for top, folders, files in os.walk(folder) for name in (*folders, *files) if name_part in name]
 
 
 def contents_below(folder: Path) -> Iterator[tuple[Path, bytes]]:
-    """Each file below a folder, and what is in it."""
     for path in paths_below(folder):
         if path.is_file():
             with suppress(FileNotFoundError):

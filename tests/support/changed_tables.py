@@ -34,7 +34,6 @@ class NamedTable:
     atomicity: str = "staged"
 
     def definitions(self) -> Definitions:
-        """What declares it."""
         path = self.folder / "tables.yaml"
         path.write_text(
             f"dynamic_tables: [{{name: {self.name}, freshness: 1 day, format: {self.format}, atomicity: {self.atomicity}, "
@@ -44,7 +43,6 @@ class NamedTable:
         return load_definitions(path)
 
     def refresh(self, *numbers: int, day: int = 1) -> Version:
-        """Write the numbers of a day of January."""
         self.workspace.catalog(self.name.catalog).create_database(self.name.database, CatalogDatabase(), ignore_if_exists=True)
         token = str(uuid4())
         time = datetime(2024, 1, day + 1, tzinfo=UTC)
@@ -58,18 +56,15 @@ class NamedTable:
         return version
 
     def numbers(self) -> list[int]:
-        """What the table holds, sorted."""
         return sorted(row["n"] for row in sample(self.workspace, self.name, 100))
 
     def renamed(self, name: str) -> NamedTable:
-        """The same table under another name."""
         new = TableIdentifier(self.name.catalog, self.name.database, name)
         rename(self.workspace, self.name, new)
         return NamedTable(self.workspace, self.folder, new, self.format, self.atomicity)
 
 
 def keeps_data_and_history(table: NamedTable) -> None:
-    """Check that a table that is renamed is the same table, also for the refreshes after."""
     table.refresh(1, 2)
     table.refresh(3, day=2)
     ledger = table.workspace.ledger

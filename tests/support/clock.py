@@ -15,7 +15,6 @@ YEAR = datetime.fromisoformat("2024-01-01"), datetime.fromisoformat("2025-01-01"
 
 
 def changes(timezone: str) -> list[datetime]:
-    """The days of 2024, in UTC, on which the offset from UTC changes."""
     zone = ZoneInfo(timezone)
     days = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days=n) for n in range(366)]
     return [day for day in days if day.astimezone(zone).utcoffset() != (day + timedelta(days=1)).astimezone(zone).utcoffset()]
@@ -23,14 +22,12 @@ def changes(timezone: str) -> list[datetime]:
 
 @cache
 def ticks_of(freshness: str, timezone: str, start: datetime, end: datetime) -> list[datetime]:
-    """The ticks of a derived schedule between two local times."""
     zone = ZoneInfo(timezone)
     cron = cron_for(Freshness.parse(freshness))
     return list(ticks(cron, timezone, start.replace(tzinfo=zone), end.replace(tzinfo=zone)))
 
 
 def wall(time: datetime) -> datetime:
-    """What a clock on the wall shows."""
     return time.replace(tzinfo=None, fold=0)
 
 

@@ -26,7 +26,6 @@ _TYPES = {"x": (pa.int64(), "bigint"), "ds": (pa.string(), "string")}
 
 
 def install(folder: Path) -> None:
-    """Make a folder with the executable in it."""
     folder.mkdir()
     binary = folder / "spark3-submit"
     root = str(Path(__file__).parents[2])
@@ -37,7 +36,6 @@ def install(folder: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the job of a plan."""
     plan = RefreshPlan.from_json(read_text(arguments[arguments.index("--plan") + 1]))
     if plan.stream is None:
         run(plan)
@@ -48,7 +46,6 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def run(plan: RefreshPlan) -> None:
-    """Write the planned rows, each into a file of its own, and the result."""
     (source,) = plan.sources
     found = [{"nap": 0, **row} for row in _rows(source)]
     rows = [row for row in found if _planned(plan, row)]

@@ -46,7 +46,6 @@ class ConnectServer:
 
     @property
     def url(self) -> str:
-        """The address with the token."""
         return f"sc://localhost:{self.port}/;token={self.token}"
 
     def said(self) -> str:
@@ -55,7 +54,6 @@ class ConnectServer:
         return b"".join(contents).decode(errors="replace")
 
     def kill(self) -> None:
-        """Kill it, and whatever it started."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 

@@ -15,7 +15,6 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 
 
 def write_file(path: Path, rows: pa.Table) -> Path:
-    """A Parquet file with these rows, and the folders that it lies in."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows, path)
     return path
@@ -28,18 +27,15 @@ def add(root: Path, path: str, values: Mapping[str, str | None], rows: int = 1) 
 
 
 def make_table(root: Path, schema: pa.Schema, keys: list[str], files: list[AddAction]) -> DeltaTable:
-    """A table of files that are there already."""
     create_table_with_add_actions(str(root), Schema.from_arrow(schema), files, "error", keys)
     return DeltaTable(str(root))
 
 
 def commit_file(root: Path, version: int) -> Path:
-    """The file of a commit."""
     return root / "_delta_log" / f"{version:020}.json"
 
 
 def rewrite(root: Path, version: int, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change the actions of a commit, as another engine would have written them."""
     file = commit_file(root, version)
     actions = [json.loads(line) for line in file.read_text().splitlines()]
     for action in actions:
@@ -48,8 +44,6 @@ def rewrite(root: Path, version: int, change: Callable[[dict[str, Any]], None]) 
 
 
 def require(features: Iterable[str], **configuration: str) -> Callable[[dict[str, Any]], None]:
-    """A change that makes a table need readers with these features."""
-
     def change(action: dict[str, Any]) -> None:
         if "protocol" in action:
             names = list(features)

@@ -43,7 +43,6 @@ class DescribedServer:
 
     @property
     def operations(self) -> list[str]:
-        """What it was asked, in order."""
         return [request.operation for request in self.requests]
 
 
@@ -123,7 +122,6 @@ def _misfits(
     headers: Mapping[str, str],
     content: bytes,
 ) -> tuple[list[str], Any]:
-    """What is wrong with a request, and its body read."""
     wrong: list[str] = []
     known = {"path": arguments, "query": query, "header": headers}
     parameters = [_resolved(description, parameter) for parameter in described.get("parameters", [])]

@@ -32,18 +32,15 @@ class Rights:
 
     @property
     def security_schemes(self) -> Mapping[str, Mapping[str, Any]]:
-        """The name is the token."""
         return {"bearer": {"type": "http", "scheme": "bearer"}}
 
     async def caller(self, request: Request) -> Caller:
-        """As the request says."""
         name = request.headers.get("authorization", "").removeprefix("Bearer ")
         if not name:
             raise UnauthenticatedError("Say who you are.")
         return Caller(name)
 
     def allowed(self, caller: Caller, right: Right, tables: Collection[GuardedTable]) -> set[TableIdentifier]:
-        """All but what is refused."""
         return {one.identifier for one in tables if (caller.name, right, one.identifier.table) not in self.refused}
 
 
@@ -55,7 +52,6 @@ class Waiting:
     refuses: Exception | None = None
 
     def start(self, workspace: Workspace, caller: Caller, job: Job) -> None:
-        """Take a job."""
         if self.refuses is not None:
             raise self.refuses
         self.started.append(job)
@@ -77,7 +73,6 @@ class Served:
     refresher: Waiting
 
     def workspace(self) -> Workspace:
-        """Its state, opened once more."""
         return open_workspace(self.settings)
 
 
@@ -109,7 +104,6 @@ def served(home: Path, definitions: Path, state: Path | None = None, access: Acc
 
 @contextmanager
 def listening(gateway: AppComponents) -> Iterator[str]:
-    """The address of a server with that gateway, in a thread."""
     server = uvicorn.Server(uvicorn.Config(make_app(gateway), port=0, log_level="warning", ws="none"))
     thread = threading.Thread(target=server.run, name="gateway")
     thread.start()

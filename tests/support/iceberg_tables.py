@@ -56,7 +56,6 @@ class _Deletion(InOrder["_Deletion"], _FastAppendFiles):
 
 
 def publish_deletes(table: Table, *files: DataFile) -> None:
-    """Commit a snapshot of another engine with these delete files."""
     with table.transaction() as transaction:
         deletion = _Deletion(Operation.DELETE, transaction, table.io)
         deletion.deletes = files
@@ -64,7 +63,6 @@ def publish_deletes(table: Table, *files: DataFile) -> None:
 
 
 def upgrade(table: Table) -> None:
-    """Give a table format version 3."""
     metadata = Path(table.metadata_location.removeprefix("file://"))
     metadata.write_text(json.dumps({**json.loads(metadata.read_text()), "format-version": 3, "next-row-id": 0}))
 

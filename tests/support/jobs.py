@@ -32,7 +32,6 @@ _TRIPLE = (
 
 
 def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
-    """Run the job of a plan as spark-submit's process would."""
     return batch.refresh(spark, plan, JvmDriver(spark))
 
 

@@ -50,22 +50,18 @@ class Live:
 
     @property
     def file(self) -> Path:
-        """Its definition."""
         return self.stack.airflow.definitions / f"{self.name}.yaml"
 
     @property
     def table(self) -> str:
-        """Its full name."""
         return f"lake.continuous.{self.name}"
 
     @property
     def identifier(self) -> TableIdentifier:
-        """The same, as a value."""
         return TableIdentifier.parse(self.table)
 
     @property
     def dag(self) -> str:
-        """Its DAG."""
         return self.identifier.workflow_id
 
     def define(self, text: str) -> None:
@@ -73,7 +69,6 @@ class Live:
         self.stack.airflow.define(self.file.name, text.replace("live", self.name).replace("FOLDER", str(self.folder)))
 
     def begin(self, text: str, number: int = 1) -> None:
-        """Define it, with a row in its source, and let its DAG run as soon as Airflow knows it."""
         self.add(number)
         self.define(text)
         until("DAG", lambda: self.stack.get("/dags", dag_id_pattern=self.dag)["total_entries"], LIMIT)
@@ -94,15 +89,12 @@ class Live:
         hidden.rename(self.folder / folder / f"{number}.json")
 
     def wake(self) -> None:
-        """Let jobs nap no longer."""
         (self.folder / "awake").touch()
 
     def until_rows(self, *numbers: int) -> None:
-        """Wait until the table has these rows, each once."""
         until(f"rows {numbers} of {self.name}", lambda: self.rows() == list(numbers), LIMIT)
 
     def rows(self) -> list[Any]:
-        """What a reader sees."""
         rows = self.stack.airflow.rows(self.table, limit=10_000) if self.committed() else []
         return sorted(row[self.column] for row in rows)
 
@@ -111,11 +103,9 @@ class Live:
         return self.stack.airflow.refreshes(self.table)
 
     def committed(self) -> list[Refresh]:
-        """Those that made a version."""
         return [refresh for refresh in self.history() if refresh.state is RefreshState.SUCCEEDED]
 
     def stages(self) -> list[str]:
-        """Tokens of its stages that nobody has settled."""
         return self.stack.airflow.stages(self.table)
 
     def check_history(self) -> None:
@@ -130,17 +120,14 @@ class Live:
         assert times == sorted(times)
 
     def told(self) -> list[str]:
-        """Tokens of the versions of which Airflow has an event, as often as it has one."""
         events = self.stack.get("/assets/events", name_pattern=f"dynamic-table://lake/continuous/{self.name}", limit=100)
         return [event["extra"]["refresh"] for event in events["asset_events"]]
 
     def tasks(self, *states: str) -> list[dict[str, Any]]:
-        """The tasks of runs that go on, as far as they are in one of these states."""
         tasks = [self.stack.task(self.dag, run["dag_run_id"]) for run in self.stack.runs(self.dag, state="running")]
         return [task for task in tasks if task["state"] in states]
 
     def task(self) -> psutil.Process | None:
-        """The process of the task that runs, if one does."""
         with suppress(psutil.NoSuchProcess):
             return next((psutil.Process(task["pid"]) for task in self.tasks("running") if task["pid"]), None)
         return None
@@ -170,7 +157,6 @@ class Live:
         return True
 
     def said(self, text: str) -> bool:
-        """Whether the log of a task of its that runs has a text."""
         path = "/dags/{}/dagRuns/{}/taskInstances/refresh/logs/{}"
         logs = [
             self.stack.api.get(path.format(self.dag, task["dag_run_id"], task["try_number"])) for task in self.tasks("running")
@@ -178,7 +164,6 @@ class Live:
         return any(text in log.text for log in logs if log.is_success)
 
     def times_said(self, text: str) -> int:
-        """How often the logs of all its runs have a text."""
         runs = [run["dag_run_id"] for run in self.stack.runs(self.dag)]
         tries = [(run, number + 1) for run in runs for number in range(self.stack.task(self.dag, run)["try_number"])]
         return sum(self.stack.log(self.dag, run, number).count(text) for run, number in tries)
@@ -191,7 +176,6 @@ class Live:
         return [str(value.json().get("value")) for value in values if value.is_success]
 
     def entry(self) -> CatalogDynamicTable:
-        """What the catalog knows of it."""
         with self.stack.airflow.workspace() as workspace:
             entry = workspace.catalog("lake").get_table(self.identifier.path)
         assert isinstance(entry, CatalogDynamicTable)

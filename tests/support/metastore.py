@@ -36,16 +36,13 @@ class HiveMetastore:
 
     @property
     def uri(self) -> str:
-        """Where clients find it."""
         return f"thrift://127.0.0.1:{self.port}"
 
     @property
     def warehouse(self) -> str:
-        """URI of its warehouse folder."""
         return f"file://{self.folder}/warehouse"
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
         command = [sys.executable, str(_PROGRAM), str(self.folder), str(self.port)]
         with (self.folder / "metastore.log").open("ab") as log:
             self._process = subprocess.Popen(

@@ -47,7 +47,6 @@ class ObjectStore:
             answer.read()
 
     def serve(self) -> None:
-        """Refuse nothing any more."""
         self.refuse("nothing")
 
 
@@ -121,7 +120,6 @@ def running_object_store() -> Iterator[ObjectStore]:
 
 @contextmanager
 def running_bucket() -> Iterator[ObjectStore]:
-    """A store with an empty bucket, to which the environment of this process leads meanwhile."""
     with running_object_store() as store, pytest.MonkeyPatch.context() as environment:
         for key, value in store.environment.items():
             environment.setenv(key, value)

@@ -16,7 +16,6 @@ from tests.support.delta_tables import commit_file
 
 
 def remembered(workspace: Workspace, table: TableIdentifier, table_format: str) -> Callable[[], None]:
-    """What goes back to the snapshot that an Iceberg or Delta table has now."""
     snapshot = int(workspace.table(table, table_format).read().snapshot)
 
     def go_back() -> None:

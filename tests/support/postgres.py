@@ -99,7 +99,6 @@ def postgres_binaries() -> Path | None:
 
 
 def _as_postgres(*command: str) -> None:
-    """Run a PostgreSQL program, which refuses to run as root."""
     user = "postgres" if os.geteuid() == 0 else None
     done = subprocess.run(command, user=user, cwd="/", capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"

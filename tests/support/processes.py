@@ -55,5 +55,4 @@ def as_nobody(work: Callable[[], object]) -> object:
 
 
 def command_lines() -> list[str]:
-    """The command lines of the processes that run on this machine."""
     return [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]

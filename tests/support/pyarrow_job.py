@@ -43,7 +43,6 @@ def write_numbers(plan: RefreshPlan, numbers: tuple[int, ...] = (1, 2, 3), viola
 
 
 def write_scattered(plan: RefreshPlan, numbers: Sequence[int]) -> None:
-    """Write each number into a file of its own, and say so."""
     files = []
     for number in numbers:
         file = Path(urlsplit(plan.data_location).path) / f"part-{number}.parquet"
@@ -108,7 +107,6 @@ def _write_into(sink: Sink, days: Days, on_step: Callable[[str], None], more: Se
 
 
 def _folder(plan: RefreshPlan, day: str) -> str:
-    """The folder of a day in a stage, as the job names it."""
     if not plan.partition_keys:
         return ""
     return f"_partition_0={day}/" if plan.keys_in_files else f"ds={day}/"

@@ -62,17 +62,14 @@ class StreamSite:
     strategy: str = "stream"
 
     def open(self, clock: Callable[[], datetime] = utc_now) -> Workspace:
-        """The workspace, as this process sees it."""
         return open_workspace(WorkspaceSettings(self.database_url, f"file://{self.home}/warehouse", self.catalogs), clock)
 
     def work(self, workspace: Workspace, submit: Callable[[RefreshPlan], object], stop: Callable[[], None]) -> Work:
-        """What a strategy works with."""
         definitions = load_definitions(self._definitions())
         table = definitions.tables[TABLE]
         return Work(workspace, table, definitions.sources, (), uuid4(), "dag/run/refresh", submit, stop)
 
     def streaming(self, workspace: Workspace, submit: Callable[[RefreshPlan], object], stop: Callable[[], None]) -> Streaming:
-        """The strategy."""
         return Streaming(self.work(workspace, submit, stop))
 
     def arrive(self, name: str, *events: tuple[int, str], source: str = "events") -> None:
@@ -122,7 +119,6 @@ def table_of(workspace: Workspace) -> LakeTable:
 
 
 def rows(workspace: Workspace) -> list[tuple[object, ...]]:
-    """What a reader sees now."""
     try:
         return sorted(tuple(row.values()) for row in table_of(workspace).sample(100_000))
     except TableNotFoundError:
@@ -130,7 +126,6 @@ def rows(workspace: Workspace) -> list[tuple[object, ...]]:
 
 
 def ids(workspace: Workspace) -> list[object]:
-    """The first column of what a reader sees now."""
     return [row[0] for row in rows(workspace)]
 
 

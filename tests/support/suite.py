@@ -53,7 +53,6 @@ RECORDED = Path(__file__).with_name("seconds.json")
 
 
 def mark_needs(item: pytest.Item) -> None:
-    """Mark a test with the server whose worker it runs in, and with what else it needs."""
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
     uses = {*getattr(item, "fixturenames", ()), *(value for value in parameters if isinstance(value, str))}
     for fixture in uses & NEEDS.keys():
@@ -221,6 +220,5 @@ def seconds_by_folder(reports: Iterable[pytest.TestReport]) -> list[str]:
 
 
 def missing_service(message: str) -> NoReturn:
-    """Skip at home, fail in CI."""
     give_up = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
     give_up(message)

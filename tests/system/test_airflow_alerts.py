@@ -112,7 +112,6 @@ BY_DEFAULT, KILLED, OFTEN = (f"dynamic_table__lake__alerts__{name}" for name in 
 
 @pytest.fixture(scope="module")
 def folder(stack: Stack) -> Path:
-    """The folder of definitions and sources, with the DAGs of its tables running."""
     airflow, folder = stack.airflow, stack.airflow.home / "alerting"
     for name, nap in (("rows", 0), ("naps", 1)):
         (folder / name).mkdir(parents=True)

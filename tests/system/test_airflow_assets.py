@@ -49,7 +49,6 @@ def until_run(stack: Stack, dag_id: str, count: int) -> None:
 
 
 def refresh_without_airflow(stack: Stack) -> None:
-    """Make the version that the first run in Airflow finds to be up to date."""
     definitions = load_definitions(stack.airflow.definitions / "assets.yaml")
     table = definitions.tables[TableIdentifier("lake", "assets", "parent")]
     request = RefreshRequest(table, definitions.sources, datetime(2020, 1, 1, tzinfo=UTC), "before-airflow", "test")

@@ -47,7 +47,6 @@ def offer(folder: Path, numbers: list[int], nap: int) -> None:
 
 @pytest.fixture(scope="module")
 def folder(stack: Stack) -> Path:
-    """The sources of two daily tables that Airflow knows."""
     folder = stack.airflow.home / "backfills"
     for name in TABLES:
         offer(folder / name, [1, 2, 3, 4], nap=1)
@@ -73,7 +72,6 @@ def content(stack: Stack, table: str) -> dict[str, int]:
 
 
 def sleeping(stack: Stack) -> set[str]:
-    """Tables whose first day is being refreshed."""
     with stack.airflow.workspace() as workspace:
         return {str(stage.table) for stage in workspace.ledger.list_stages() if {"ds": "2024-01-01"} in stage.partitions}
 
@@ -86,7 +84,6 @@ def succeeded(stack: Stack, table: str) -> bool:
 
 
 def check_events(stack: Stack, table: str) -> None:
-    """Every version has its asset event, nothing else has one, and no stage is left."""
     versions = [(done.version, done.token) for done in reversed(stack.airflow.refreshes(f"lake.backfills.{table}"))]
     assert [number for number, _ in versions] == list(range(1, len(versions) + 1))
     events = stack.get("/assets/events", source_dag_id=dag(table))["asset_events"]

@@ -51,7 +51,6 @@ def total(stack: Stack, table: str) -> int:
 
 
 def tick(stack: Stack, number: int, *states: str, dag_id: str = PARENT) -> str:
-    """A run for the midnight with which a day of January begins."""
     run_id = stack.trigger(dag_id, logical_date=day(number).isoformat())
     stack.until_state(dag_id, run_id, *states)
     return run_id
@@ -64,7 +63,6 @@ def status(stack: Stack) -> TableStatus:
 
 @pytest.fixture(scope="module")
 def folder(stack: Stack) -> Path:
-    """The source of a daily table and its child, which Airflow knows."""
     folder = stack.airflow.home / "holes" / "orders"
     folder.mkdir(parents=True)
     stack.airflow.define("holes.yaml", TABLES.replace("FOLDER", str(folder)))

@@ -26,7 +26,6 @@ STOPPED = {RefreshState.ABORTED, RefreshState.FAILED}
 
 
 def is_interfered_with(stack: Stack) -> None:
-    """Its worker dies, its query changes, and somebody triggers a run."""
     live = Live(stack, "live")
     live.begin(TABLE)
     live.until_rows(1)
@@ -118,7 +117,6 @@ SCENES = (waits_and_goes_on, is_a_stream, is_interfered_with)
 
 @pytest.fixture(scope="module")
 def scenes(stack: Stack, request: pytest.FixtureRequest) -> Iterator[dict[Callable[[Stack], None], Future[None]]]:
-    """All chosen scenes on their way."""
     items = [item for item in request.session.items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
     chosen = [item.callspec.params["scene"] for item in items if "scenes" in item.fixturenames]
     with ThreadPoolExecutor(len(SCENES)) as pool:

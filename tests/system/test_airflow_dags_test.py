@@ -106,7 +106,6 @@ with DAG("freeze", schedule=None, start_date=datetime(2024, 1, 1), catchup=False
 
 
 def _exception(log: str) -> str:
-    """The message of the exception that Airflow shows for the failed task."""
     found = re.findall(r"^airflow\.\S+\.Airflow(?:Fail)?Exception: (.*?)(?=^\d{4}-\d\d-\d\dT)", log, re.DOTALL | re.MULTILINE)
     assert found, log[-4000:]
     return str(found[-1])

@@ -171,7 +171,6 @@ class Victim:
         return self.identifier.workflow_id
 
     def offer(self, rows: list[int], nap: int = 0) -> None:
-        """Put other rows into the source, in one step."""
         naps = [0, nap, 0]
         file, half = self.folder / "rows" / "rows.json", self.folder / "half.json"
         file.parent.mkdir(exist_ok=True, parents=True)
@@ -179,13 +178,11 @@ class Victim:
         half.replace(file)
 
     def refresh_without_airflow(self, definitions: Definitions) -> None:
-        """Make the version that stands before the fault."""
         table, long_ago = definitions.tables[self.identifier], datetime(2020, 1, 1, tzinfo=UTC)
         request = RefreshRequest(table, definitions.sources, long_ago, token=str(uuid.uuid4()), owner="nobody")
         assert isinstance(run(self.workspace, request, cluster_stand_in.run), Version)
 
     def start(self) -> None:
-        """Let Airflow schedule the refresh, and wait until its job is half-way through."""
         self.stack.unpause(self.dag)
         self.run_id = self.stack.first_run(self.dag)
         until(f"half of {self.name}", self._half_done, LIMIT)
@@ -215,7 +212,6 @@ class Victim:
 
     @cached_property
     def supervisor(self) -> psutil.Process:
-        """The worker of the LocalExecutor."""
         parent = self.task.parent()
         assert parent is not None
         assert "LocalExecutor" in " ".join(parent.cmdline())
@@ -223,16 +219,13 @@ class Victim:
 
     @property
     def hasty(self) -> Path:
-        """What makes a timeout short as long as it is there."""
         return self.folder / "hasty"
 
     def grow_hasty(self) -> None:
-        """Make a timeout short."""
         self.hasty.touch()
         self.stack.airflow.parse()
 
     def grow_patient(self) -> None:
-        """Let go of it, as a user does when it was too short."""
         self.hasty.unlink(missing_ok=True)
         self.stack.airflow.parse()
         until("end of the timeout", lambda: self.stack.get(f"/dags/{self.dag}/details")["dag_run_timeout"] is None, LIMIT)
@@ -264,7 +257,6 @@ class Victim:
         return self.workspace.ledger.list_refreshes(self.identifier)[-2::-1]
 
     def left(self) -> list[Path]:
-        """Folders of stages that came to nothing."""
         lost = [found.token for found in self.refreshes() if found.version is None]
         return [path for token in lost for path in paths_below(self.stack.airflow.warehouse, token)]
 
@@ -293,7 +285,6 @@ class Seen:
 
 
 def strike(victim: Victim, case: Case) -> Seen:
-    """One case, from the version before the fault to the one after."""
     fault = case.fault
     victim.offer(LOST, case.nap)
     victim.start()
@@ -334,7 +325,6 @@ class Reader:
     done: threading.Event = field(default_factory=threading.Event)
 
     def read(self) -> None:
-        """Read until told to stop."""
         while not self.done.wait(1):
             for victim in self.victims:
                 rows = victim.rows()
@@ -369,7 +359,6 @@ RESTARTS = [Case(RESTART, engine) for engine in ENGINES]
 
 
 def define(stack: Stack, cases: list[Case], folder: Path) -> Definitions:
-    """Define a table for every case."""
     sources = "".join(SOURCE.format(name=case, path=folder / str(case) / "rows") for case in cases)
     tables = "".join(TABLE.format(name=case, spark=ENGINES[case.engine], settings=case.fault.settings) for case in cases)
     stack.airflow.define("faults.yaml", f"{DEFINITIONS}sources:{sources}dynamic_tables:{tables}")
@@ -378,7 +367,6 @@ def define(stack: Stack, cases: list[Case], folder: Path) -> Definitions:
 
 @pytest.fixture(scope="module")
 def victims(stack: Stack, request: pytest.FixtureRequest) -> Iterator[dict[Case, Victim]]:
-    """A table for every chosen case, with its first version in it."""
     folder = stack.airflow.home / "faults"
     items = [item for item in request.session.items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
     chosen = [case for item in items if isinstance(case := item.callspec.params.get("case"), Case)]
@@ -401,7 +389,6 @@ def victims(stack: Stack, request: pytest.FixtureRequest) -> Iterator[dict[Case,
 
 @pytest.fixture(scope="module")
 def reader(victims: dict[Case, Victim], fault_report: FaultReport) -> Iterator[Reader]:
-    """A reader beside all cases."""
     reader = Reader(list(victims.values()))
     thread = threading.Thread(target=reader.read)
     thread.start()
@@ -413,7 +400,6 @@ def reader(victims: dict[Case, Victim], fault_report: FaultReport) -> Iterator[R
 
 @pytest.fixture(scope="module")
 def strikes(victims: dict[Case, Victim], reader: Reader) -> Iterator[dict[Case, Future[Seen]]]:  # noqa: ARG001 - reads meanwhile
-    """All cases on their way, but for restarts of the scheduler, which hit everybody."""
     with ThreadPoolExecutor(6) as pool:
         yield {case: pool.submit(strike, victim, case) for case, victim in victims.items() if case.fault is not RESTART}
 
@@ -439,7 +425,6 @@ class Loops:
     switched: Live
 
     def begin(self) -> None:
-        """Let both begin, and wait until they are at work."""
         self.kept.begin(LOOP)
         self.switched.add(1)
         self.switched.define(LOOP.replace("3 seconds", "1 minute"))
@@ -455,7 +440,6 @@ class Loops:
         self.kept.until_rows(1)
 
     def go_on(self) -> None:
-        """See both go on in the next Airflow, on the same table and history, and end."""
         self.kept.add(2)
         self.switched.add(3)
         until("a scheduled refresh", lambda: self.mode() is RefreshMode.FULL, LIMIT)
@@ -469,7 +453,6 @@ class Loops:
             live.check_history()
 
     def mode(self) -> RefreshMode:
-        """What the catalog knows of the second one."""
         handler = self.switched.entry().refresh_handler
         assert handler.job_detail["workflowId"] == self.switched.dag
         return handler.actual_refresh_mode
@@ -477,7 +460,6 @@ class Loops:
 
 @pytest.fixture(scope="module")
 def loops(stack: Stack, strikes: dict[Case, Future[Seen]]) -> Loops:
-    """Two tables that are refreshed all the time, once the cases of one task each are over."""
     wait(strikes.values())
     loops = Loops(Live(stack, "kept"), Live(stack, "switched"))
     loops.begin()
@@ -530,7 +512,6 @@ def test_readers_saw_nothing_but_versions_and_the_maintenance_leaves_no_stage(
 
 
 def run_maintenance(stack: Stack) -> None:
-    """Run the DAG of the maintenance until its sweep is over."""
     stack.unpause(MAINTENANCE)
     run_id = stack.trigger(MAINTENANCE)
     stack.until_state(MAINTENANCE, run_id, "success", task_id="sweep")

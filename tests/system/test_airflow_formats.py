@@ -79,17 +79,14 @@ class Formats(NamedTuple):
     tables: tuple[TableIdentifier, ...]
 
     def order(self, day: str, amount: float) -> None:
-        """Put the one order of a day in place."""
         folder = self.orders / f"ds={day}"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "order.json").write_text(json.dumps({"id": 1, "amount": amount}))
 
     def workspace(self) -> Workspace:
-        """Ledger and catalogs."""
         return open_workspace(self.settings)
 
     def amounts(self) -> list[list[float]]:
-        """What a reader of each table sees."""
         with self.workspace() as workspace:
             return [sorted(row["amount"] for row in sample(workspace, table, 100)) for table in self.tables]
 
@@ -145,7 +142,6 @@ def formats(stack: Stack, postgres: PostgresServer, iceberg_rest: IcebergRest) -
 
 @pytest.fixture(scope="module")
 def scheduled(formats: Formats) -> list[str]:
-    """The runs of one tick, in which each table waits for the one before."""
     stack = formats.stack
     today = datetime.now(UTC).date()
     for days in (0, 1):

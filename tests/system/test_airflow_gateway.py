@@ -74,7 +74,6 @@ def clients(stack: Stack) -> Iterator[dict[str, httpx.Client]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def tables(stack: Stack) -> None:
-    """Tables that nobody schedules, of two databases."""
     folder = stack.airflow.home.parent / "gateway"
     folder.mkdir()
     (folder / "numbers.json").write_text('{"x": 1}')
@@ -95,7 +94,6 @@ ASKED = {"tables": [OPEN, CLOSED]}
 
 @pytest.fixture(scope="module")
 def job(clients: dict[str, httpx.Client]) -> str:
-    """Refreshes that somebody asked for by REST, and that ended."""
     answer = clients["user"].post(f"{ROOT}/refresh", json=ASKED, headers={"idempotency-key": "first"})
     assert answer.status_code == httpx.codes.OK, answer.text
     job_id = str(answer.json()["jobId"])

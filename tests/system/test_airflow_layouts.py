@@ -45,7 +45,6 @@ SCHEDULE = "0 0 1 2 *"
 
 
 def refresh_early(stack: Stack) -> None:
-    """Make a table fresh up to now, so that neither layout has anything to do for it."""
     definitions = load_definitions(stack.airflow.definitions / "layouts.yaml")
     table = definitions.tables[TableIdentifier("lake", "layouts", "early")]
     with stack.airflow.workspace() as workspace:
@@ -57,7 +56,6 @@ def until_known(stack: Stack, dag_id: str) -> None:
 
 
 def states_at_the_end(stack: Stack, dag_id: str, run_id: str) -> dict[str, Any]:
-    """What became of each table."""
     until(f"end of {run_id}", lambda: stack.get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"] == "failed", 300)
     tasks = stack.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
     return {task["task_id"].rpartition(".")[2]: task["state"] for task in tasks}

@@ -29,7 +29,6 @@ DAG = "dynamic_table__lake__secrets__guarded"
 
 
 def tables_with(url: str, text: str) -> set[str]:
-    """The tables of a database in which a text stands."""
     with psycopg.connect(url) as connection:
         names = [name for (name,) in connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
         query = sql.SQL("SELECT 1 FROM {table} AS row WHERE position(%(text)s IN row::text) > 0 LIMIT 1")

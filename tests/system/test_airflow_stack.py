@@ -31,7 +31,6 @@ def sales_dags(stack: Stack) -> list[dict[str, Any]]:
 
 
 def revenue(stack: Stack, table: str) -> dict[str, float]:
-    """Revenue of both countries by day."""
     days: dict[str, float] = {}
     for row in stack.airflow.rows(f"lake.sales.{table}"):
         days[row["ds"]] = days.get(row["ds"], 0) + row["revenue"]

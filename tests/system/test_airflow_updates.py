@@ -50,7 +50,6 @@ def define(stack: Stack, name: str, schedule: str, on: str) -> str:
 
 
 def run_on_update(stack: Stack, dag_id: str) -> str:
-    """The run that an update made."""
     return str(until(f"run of {dag_id}", lambda: stack.runs(dag_id, run_type="asset_triggered"))[0]["dag_run_id"])
 
 

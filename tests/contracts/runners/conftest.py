@@ -50,7 +50,6 @@ class Bench:
     lines: list[str] = field(default_factory=list)
 
     def runner(self) -> Runner:
-        """A new one."""
         return self.new(self.lines.append)
 
 
@@ -83,7 +82,6 @@ _CONNECT = pytest.param("connect_server", id="spark-connect")
 
 @pytest.fixture(params=["spark-submit", _CONNECT])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
-    """Runners as they are."""
     if request.param == "connect_server":
         return _over_connect(request)
     request.getfixturevalue("java")
@@ -112,8 +110,6 @@ def _over_connect(request: pytest.FixtureRequest) -> Bench:
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Callable[..., RefreshPlan]:
-    """A plan that stands beside its stage, as a worker leaves it."""
-
     def make(query: str, *sources: SourceBinding, **fields: Any) -> RefreshPlan:
         made = make_plan(tmp_path, query, *sources, **fields)
         write_text(made.plan_location, made.to_json())

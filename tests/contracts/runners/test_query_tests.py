@@ -104,8 +104,6 @@ def _workspace(folder: Path) -> Workspace:
 
 
 def _as_json(bench: Bench) -> Callable[[QueryTestPlans], QueryTestOutcomes]:
-    """What goes to the job and comes back, as spark-submit has it."""
-
     def run(plans: QueryTestPlans) -> QueryTestOutcomes:
         sent = QueryTestPlans.from_json(plans.to_json())
         assert sent == plans
@@ -116,7 +114,6 @@ def _as_json(bench: Bench) -> Callable[[QueryTestPlans], QueryTestOutcomes]:
 
 
 def passed(results: dict[str, QueryTestResult]) -> dict[str, str]:
-    """Those that did not pass, and why."""
     return {name: f"{result.message} {result.difference}" for name, result in results.items() if result.verdict != "passed"}
 
 

@@ -91,7 +91,6 @@ def test_rows_types_partitions_and_expectations(bench: Bench, plan: Plan, tmp_pa
 
 @pytest.fixture(scope="module")
 def shop(postgres: PostgresServer) -> dict[str, str]:
-    """Options by which Spark reads a table of a PostgreSQL server."""
     url = postgres.create_database(f"shop_{uuid4().hex[:8]}")
     with psycopg.connect(url) as connection:
         connection.execute("CREATE TABLE orders AS SELECT i AS id, i * 10.5 AS amount FROM generate_series(1, 5) i")

@@ -44,7 +44,6 @@ RUNNERS = ("job in America/New_York", "job in Asia/Tokyo", "server in America/Ne
 
 @pytest.fixture(params=RUNNERS)
 def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
-    """Runs plans in a JVM of some time zone."""
     kind, _, zone = request.param.partition(" in ")
     if kind == "server":  # see tests.support.connect_server
         yield runner_for(SparkSettings(), request.getfixturevalue("connect_server").url, print)
@@ -59,7 +58,6 @@ def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
 
 @pytest.fixture(scope="module")
 def shop(postgres: PostgresServer) -> Iterator[JdbcCatalog]:
-    """A database with dates and times of all types."""
     url = postgres.create_database(f"times_{uuid4().hex[:8]}")
     with psycopg.connect(url) as connection:
         connection.execute("SET timezone TO 'UTC'")

@@ -43,7 +43,6 @@ FROM (SELECT 1 AS n UNION SELECT 2 EXCEPT SELECT 2 INTERSECT SELECT 3) GROUP BY 
 
 @pytest.fixture
 def cluster(spark: SparkSession) -> Iterator[Callable[[dict[str, str]], None]]:
-    """Settings of a cluster, gone after the test."""
     before = spark.conf.getAll
 
     def change(settings: dict[str, str]) -> None:

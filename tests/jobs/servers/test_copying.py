@@ -34,7 +34,6 @@ def database(postgres: PostgresServer) -> str:
 
 @pytest.fixture
 def server(database: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection with a schema of this test's own."""
     with psycopg.connect(database, autocommit=True) as connection:
         schema = f"s{uuid4().hex[:8]}"
         connection.execute(f'CREATE SCHEMA "{schema}"; SET search_path TO "{schema}"')

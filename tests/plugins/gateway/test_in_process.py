@@ -22,7 +22,6 @@ THREADS = 40
 
 @pytest.fixture
 def airflow() -> FastAPI:
-    """Stands for Airflow's API."""
     airflow = FastAPI()
 
     @airflow.get("/api/v2/dags/{dag_id}")

@@ -72,7 +72,6 @@ def airflow() -> StandIn:
 
 
 def start(workspace: Workspace, airflow: StandIn, *tables: TableIdentifier, user: Login | None = None, **wish: Any) -> Job:
-    """Start a job from a thread of a server, as a route does."""
     job = Job("j1", "ann", NOON, NOON, RefreshWish(**wish), tuple(map(JobRefresh, tables)))
     workspace.ledger.add_job(job)
     app, server = airflow.app(), FastAPI()

@@ -67,7 +67,6 @@ def folder(temporary: Path) -> ServerFolder:
 
 @pytest.fixture
 def idle_folder(temporary: Path) -> ServerFolder:
-    """That of another state, whose server nobody starts."""
     assert Path(tempfile.gettempdir()) == temporary
     folder = ServerFolder.of("another")
     folder.forget()

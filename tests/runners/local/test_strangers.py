@@ -123,7 +123,6 @@ def test_one_who_listens_before_and_after_the_server_hears_nothing(
 
 @pytest.fixture
 def living() -> Iterator[Process]:
-    """A process that lives, and listens nowhere."""
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as process:
         yield Process.in_stat(Path(f"/proc/{process.pid}/stat").read_text())
         process.kill()

@@ -33,7 +33,6 @@ def _create(dolphin: StandIn, workflow: Workflow = ORDERS) -> Outcome:
 
 
 def _states(dolphin: StandIn) -> list[tuple[str, str]]:
-    """Of workflow and schedule."""
     pairs = zip(dolphin.workflows.values(), dolphin.schedules.values(), strict=True)
     return [(workflow["releaseState"], schedule["releaseState"]) for workflow, schedule in pairs]
 

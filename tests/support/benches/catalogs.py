@@ -19,7 +19,6 @@ _NUMBERS = count(1)
 
 
 def new_name() -> str:
-    """A name that no other catalog of the test run has."""
     return f"lake{next(_NUMBERS)}"
 
 

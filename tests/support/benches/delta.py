@@ -42,7 +42,6 @@ def root(bench: Bench) -> Path:
 
 
 def table_at(location: str) -> DeltaLakeTable:
-    """A table of ours in a folder, on a disk or in a store, that a catalog leads to."""
     return DeltaLakeTable(EntryStore("lake", lambda *_: location), ObjectPath("sales", "revenue"))
 
 

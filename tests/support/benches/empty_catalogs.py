@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 @contextmanager
 def empty_catalog(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[tuple[Mapping[str, Any], Path]]:
-    """What a catalogs file says of an empty catalog of a kind, and the folder of all its files."""
     data = folder / "lake"
     warehouse = {"warehouse": data.as_uri()}
     if kind == "sql":

@@ -14,13 +14,11 @@ from tests.support.benches.staging import Bench
 
 
 def hive_bench(metastore: Metastore, folder: Path, file_format: str = "parquet") -> Bench:
-    """A bench for Hive tables of a file format."""
     database = f"sales_{uuid4().hex}"
     metastore.call("create_database", Database(database, None, f"file://{folder}/warehouse/{database}.db", {}))
     return Bench(MetastoreStore("lake", metastore), ObjectPath(database, "revenue"), hive_format=file_format)
 
 
 def uri_of(bench: Bench) -> str:
-    """Where the metastore of a bench is, for connections of one's own."""
     assert isinstance(bench.store, MetastoreStore)
     return bench.store.metastore.uri

@@ -52,14 +52,12 @@ def iceberg_server(kind: str, folder: Path, request: pytest.FixtureRequest) -> I
 
 
 def glue_properties(store: ObjectStore) -> dict[str, str]:
-    """How a Glue catalog is reached that runs beside an object store."""
     keys = {"glue.access-key-id": "tests", "glue.secret-access-key": "tests"}
     return {"glue.endpoint": store.url, "glue.region": "us-east-1", **keys}
 
 
 @contextmanager
 def iceberg_catalog(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[IcebergCatalog]:
-    """An empty catalog on one, opened."""
     with iceberg_server(kind, folder, request) as server, closing(IcebergCatalog(server.name, server)) as catalog:
         catalog.open()
         yield catalog

@@ -35,7 +35,6 @@ class JdbcBench(Bench):
         columns: tuple[Column, ...] | None = None,
         first: int = 0,  # noqa: ARG002 - it has no files to number
     ) -> RefreshResult:
-        """Write rows by day into the stage table, and say so."""
         columns = columns or self.columns
         values = [[_value(column, day, value) for column in columns] for day, days in rows.items() for value in days]
         result = write_rows(self.url, staged, columns, values)
@@ -75,7 +74,6 @@ def jdbc_bench(url: str, folder: Path, lock_timeout: float = 30.0, user: Mapping
 
 
 def table_of(bench: Bench) -> TableName:
-    """The name of a bench's table in its database."""
     return TableName.parse(bench.path.name)
 
 

@@ -54,7 +54,6 @@ class Bench:
 
     @property
     def table(self) -> LakeTable:
-        """The table as the registry finds it."""
         named = TableIdentifier("lake", self.path.database, self.path.name)
         return open_table(named, self.format or self.hive_format or DEFAULT_FORMAT, (self.store,), "none")
 
@@ -65,7 +64,6 @@ class Bench:
 
     @property
     def has_files(self) -> bool:
-        """Whether its rows are in files that everybody can read."""
         return not FORMATS[self.format or DEFAULT_FORMAT].in_server
 
     def stage(self, token: str, *days: str) -> StagedTable:
@@ -96,7 +94,6 @@ class Bench:
         return RefreshResult(stage.rpartition("/")[2], "job", sum(map(len, rows.values())), tuple(files), columns, touched)
 
     def scatter(self, rows: dict[str, list[int]], *days: str) -> Version:
-        """A whole refresh that writes a file for every row."""
         staged = self.stage(str(uuid4()), *days)
         results = []
         for number, (day, value) in enumerate((day, value) for day, values in rows.items() for value in values):
@@ -130,12 +127,10 @@ class Bench:
         return staged.commit(replace(self.request(result, at), rebuild=rebuild), before_publish)
 
     def request(self, result: RefreshResult, at: datetime = NOON) -> CommitRequest:
-        """What a refresh asks of the commit."""
         planned = self.planned.get(unquote(result.token), WHOLE_TABLE)
         return CommitRequest(result, at, {"lake.raw.orders": "files:1"}, self.partition_keys, planned, "how much")
 
     def refresh(self, rows: dict[str, list[int]], *days: str, at: datetime = NOON) -> Version:
-        """A whole refresh under a token of its own."""
         staged = self.stage(str(uuid4()), *days)
         return self.commit(staged, self.write(staged, rows), at=at)
 
@@ -149,7 +144,6 @@ class Bench:
         return self.commit(staged, self.write(staged, rows, columns), before, rebuild=layout.rebuild)
 
     def rows(self) -> dict[str, list[int]]:
-        """What a reader sees now."""
         found: dict[str, list[int]] = {}
         for row in self.table.sample(10_000):
             found.setdefault(row["ds"], []).append(row["n"])

@@ -58,26 +58,22 @@ VALUES: tuple[Any, ...] = (
 
 
 def text(random: Random, sound: str, others: Sequence[str]) -> str:
-    """Spoil a text in one to five places."""
     for _ in range(random.choice((1, 1, 1, 2, 3, 5))):
         sound = random.choice(_OF_TEXT)(random, sound, others)
     return sound
 
 
 def tree(random: Random, sound: Any) -> Any:
-    """Spoil plain data in one to three places."""
     for _ in range(random.choice((1, 1, 2, 3))):
         sound = _node(random, sound)
     return sound
 
 
 def as_json(data: Any) -> str:
-    """Data as JSON, also what is none."""
     return json.dumps(data)
 
 
 def as_yaml(data: Any) -> str:
-    """Data as YAML, also what is none."""
     return yaml.safe_dump(data, allow_unicode=True, sort_keys=False)
 
 
@@ -145,7 +141,6 @@ _OF_TEXT: tuple[Callable[[Random, str, Sequence[str]], str], ...] = (
 
 
 def _node(random: Random, data: Any) -> Any:
-    """Data of which one value, at any depth, is another one or gone."""
     if isinstance(data, dict) and data and random.random() < 0.8:
         key = random.choice(list(data))
         kind = random.random()

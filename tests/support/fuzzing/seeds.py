@@ -135,18 +135,15 @@ CONFS: tuple[Any, ...] = (
 
 
 def definitions() -> tuple[str, ...]:
-    """Files of definitions, sound ones and those of every known mistake."""
     broken = [path.read_bytes().decode("utf-8", errors="replace") for path in sorted(_BROKEN.glob("*.yaml"))]
     return (_DEFINITIONS,) * len(broken) + tuple(broken)
 
 
 def catalogs() -> tuple[str, ...]:
-    """Files of catalogs."""
     return (_CATALOGS,)
 
 
 def plans() -> tuple[str, ...]:
-    """Plans as they lie beside a stage."""
     sources = (
         SourceBinding("lake.raw.orders", "v1", "parquet", "7", files=("/d/a.parquet",), partition_keys=("ds",), schema="a int"),
         SourceBinding("lake.raw.log", "v2", "iceberg", "12", table="lake.raw.log"),
@@ -176,7 +173,6 @@ def plans() -> tuple[str, ...]:
 
 
 def results() -> tuple[str, ...]:
-    """Results as the job writes them."""
     result = RefreshResult(
         "t1",
         "app-1",

@@ -115,7 +115,6 @@ def _check_table(table: DynamicTable) -> None:
 
 
 def check_statement(statement: str) -> None:
-    """The same for a statement in a sound file."""
     data = {
         "sources": [{"name": name, "format": "iceberg"} for name in ("lake.raw.orders", "lake.raw.log", "lake.crm.customers")],
         "views": [{"name": "v", "query": statement}],
@@ -129,7 +128,6 @@ def check_statement(statement: str) -> None:
 
 
 def check_catalogs(text: str) -> None:
-    """Entries, or mistakes at their places."""
     Path("catalogs.yaml").write_bytes(text.encode("utf-8", errors="surrogatepass"))
     try:
         entries = read_entries(Path("catalogs.yaml"))
@@ -140,7 +138,6 @@ def check_catalogs(text: str) -> None:
 
 
 def check_conf(text: str) -> None:
-    """A request whose partitions are known, or a sentence."""
     context = {
         "dag_run": SimpleNamespace(conf=json.loads(text), partition_date=None, run_after=seeds.DAY),
         "params": {},
@@ -165,7 +162,6 @@ def check_plan(text: str) -> None:
 
 
 def check_result_of_job(text: str) -> None:
-    """A result that may be committed, or a reason not to."""
     (sound,) = seeds.plans()
     plan = RefreshPlan.from_json(sound)
     try:
@@ -199,7 +195,6 @@ def mutant(number: int) -> tuple[str, str]:
 
 @cache
 def _tables() -> tuple[DynamicTable, ...]:
-    """Sound tables, to be refreshed with spoiled confs."""
     path = Path("sound.yaml")
     path.write_text(seeds.definitions()[0])
     try:

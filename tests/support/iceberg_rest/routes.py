@@ -42,7 +42,6 @@ class Routes:
         self._lock = RLock()
 
     def add_to(self, app: FastAPI) -> None:
-        """Make the application answer."""
         for method, path, answer in (
             ("GET", "/config", self._config),
             ("GET", "/namespaces", self._list_namespaces),
@@ -140,6 +139,5 @@ class Routes:
 
 
 def failed(code: int, kind: str, message: str) -> Response:
-    """An error as the protocol has it."""
     content = json.dumps({"error": {"message": message, "type": kind, "code": code}})
     return Response(content, code, media_type="application/json")

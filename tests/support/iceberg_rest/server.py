@@ -44,7 +44,6 @@ class IcebergRest:
         self._faults += [(request, how)] * times
 
     def empty(self) -> None:
-        """Forget all tables with their files, all faults and all that was asked."""
         catalog = self.routes.catalog
         for namespace in catalog.list_namespaces():
             for table in catalog.list_tables(namespace):
@@ -56,11 +55,9 @@ class IcebergRest:
         self.token = ""
 
     def forgive(self) -> None:
-        """Fail nothing any more."""
         self._faults.clear()
 
     async def answer(self, request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
-        """What comes between a client and the routes."""
         asked = f"{request.method} {request.url.path}"
         self.requests.append(asked)
         if request.url.path == "/v1/oauth/tokens":

@@ -48,12 +48,10 @@ class StandIn:
     connection: Connection = field(default_factory=lambda: Connection(login="me", password="s3cr3t-word"))
 
     def add(self, dag_id: str, *operators: str, is_paused: bool = False) -> None:
-        """Add a DAG."""
         self.paused[dag_id] = is_paused
         self.operators[dag_id] = list(operators)
 
     def answer(self, request: Request) -> tuple[int, Any]:
-        """What this Airflow answers."""
         if request.operation.startswith("log_in"):
             return self._logged_in(request)
         if request.operation == "get_version":
@@ -97,14 +95,12 @@ class StandIn:
         return {"dag_id": dag_id, "is_paused": self.paused[dag_id], "is_stale": dag_id in self.stale}
 
     def _listed(self, request: Request) -> dict[str, Any]:
-        """A page of the DAGs, which all have our tag."""
         assert (request.query["tags"], request.query["exclude_stale"]) == ("dynamic-table", "false")
         first = int(request.query["offset"])
         page = sorted(self.paused)[first : first + int(request.query["limit"])]
         return {"dags": [self._shown(dag_id) for dag_id in page], "total_entries": len(self.paused)}
 
     def connections(self, conn_id: str) -> Connection:
-        """The connections of an installation that has this one."""
         assert conn_id == "dynamic_tables_airflow"
         return replace(self.connection, host=self.server.url)
 

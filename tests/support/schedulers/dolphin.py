@@ -21,7 +21,6 @@ PROJECT = 149_000_000_000_001
 
 @cache
 def description(release: str) -> dict[str, Any]:
-    """The description of a release."""
     text = (Path(__file__).parent / "dolphinscheduler.yaml").read_text()
     if release == "3.2":
         for new, old in (("workflow-definition", "process-definition"), ("workflowDefinition", "processDefinition")):
@@ -51,7 +50,6 @@ class StandIn:
 
     @property
     def word(self) -> str:
-        """What the release calls a workflow."""
         return "process" if self.release == "3.2" else "workflow"
 
     def answer(self, request: Request) -> tuple[int, Any]:
@@ -69,7 +67,6 @@ class StandIn:
         return (201 if operation.startswith("create") else 200), {"code": 0, "msg": "success", "data": data}
 
     def connections(self, conn_id: str) -> Connection:
-        """The connections of an installation that has this one."""
         assert conn_id == "dynamic_tables_dolphinscheduler"
         extra = {"gateway": "https://gateway.example.org/", "gateway_token": "${dynamic_tables_token}", "version": self.release}
         return Connection(host=self.server.url, password="t0ken", extra=extra)
@@ -184,7 +181,6 @@ def _said(request: Request) -> dict[str, Any]:
 
 
 def _page(items: list[dict[str, Any]], request: Request) -> dict[str, Any]:
-    """A page of those whose names contain what is searched for."""
     matching = [item for item in items if request.query.get("searchVal", "") in item.get("name", "")]
     size = int(request.query["pageSize"])
     first = (int(request.query["pageNo"]) - 1) * size
@@ -193,7 +189,6 @@ def _page(items: list[dict[str, Any]], request: Request) -> dict[str, Any]:
 
 @contextmanager
 def stand_in(release: str) -> Iterator[StandIn]:
-    """An empty DolphinScheduler of a release."""
     dolphin = StandIn(release)
     with described_server(description(release), dolphin.answer) as server:
         dolphin.server = server

@@ -191,7 +191,6 @@ class ToyStage(StagedTable):
         return State(state.number + 1, version, request.partition_keys, columns, (*kept, *added))
 
     def _added(self, request: CommitRequest) -> tuple[DataFile, ...]:
-        """What is really there decides, not what the job says."""
         files = []
         for staged in request.result.files:
             try:

@@ -19,7 +19,6 @@ Typed = Callable[[str], Ran]
 
 @pytest.fixture
 def typed(project: Path, dynamic_tables: Run, monkeypatch: pytest.MonkeyPatch) -> Typed:
-    """Types into the shell, and says how it ended and what it printed."""
     monkeypatch.setenv("XDG_STATE_HOME", str(project / "state"))
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
 

@@ -119,7 +119,6 @@ class _Screen:
         self._printed = ""
 
     def wait_for(self, text: str) -> None:
-        """Read until a text is there, and past it."""
         end = time.monotonic() + 300
         while text not in self._printed:
             readable, _, _ = select.select([self._terminal], [], [], max(0.0, end - time.monotonic()))
