@@ -93,7 +93,7 @@ class Configuration(Question):
         description="Partitions to refresh instead of those of the schedule time, separated by commas.",
         examples=["ds=2024-01-01"],
     )
-    full_refresh: StrictBool = Field(default=False, description="Replace the whole table, whatever its partitions.")
+    full_refresh: StrictBool = Field(default=False, description="Replace the complete table, whatever its partitions.")
 
     _partition = field_validator("partition")(_checked_partition)
 
@@ -166,7 +166,7 @@ class TableRefresh(Question):
     partition: Text | None = Field(
         default=None, max_length=_TEXT_CHARACTERS, description="Partitions to refresh, for example `ds=2024-01-01,ds=2024-01-02`."
     )
-    full_refresh: StrictBool = Field(default=False, description="Replace the whole table, whatever its partitions.")
+    full_refresh: StrictBool = Field(default=False, description="Replace the complete table, whatever its partitions.")
     force: StrictBool = Field(default=False, description="Refresh the table even if it is suspended.")
 
     _time = field_validator("schedule_time")(_checked_time)

@@ -183,7 +183,7 @@ class PartitionSet:
         return hash(frozenset(frozenset(spec.items()) for spec in self.specs))
 
     def __str__(self) -> str:
-        return "the whole table" if self.is_whole else ", ".join(map(describe, self.specs)) or "nothing"
+        return "the complete table" if self.is_whole else ", ".join(map(describe, self.specs)) or "nothing"
 
     @property
     def brief(self) -> str:

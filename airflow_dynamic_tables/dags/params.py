@@ -37,7 +37,7 @@ def params_of(table: DynamicTable) -> dict[str, Param]:
             if example
             else "The table has no partition that could be named; leave this empty.",
         ),
-        "full_refresh": _flag("Full refresh", "Replace the whole table, also when its columns or partition keys changed."),
+        "full_refresh": _flag("Full refresh", "Replace the complete table, also when its columns or partition keys changed."),
         "even_if_suspended": _flag("Even if suspended", "Refresh the table once although it is suspended; it stays so."),
         "do_not_wait": _flag(
             "Do not wait", "Read the versions that parents have now, as dynamic-tables refresh does, and do not wait for data."

@@ -195,7 +195,7 @@ def test_plan_as_yaml_and_as_a_table(dynamic_tables: Run) -> None:
     assert "SELECT" not in overview
     detail = dynamic_tables("plan", "total").out
     assert "SELECT * FROM (" in detail
-    assert "whole table" in detail
+    assert "the complete table" in detail
     assert "daily_revenue" not in detail.partition("upstream")[0]
 
 

@@ -49,7 +49,7 @@ def test_the_ticks_that_a_refresh_would_make_up_for_are_shown(
     (project / "dags" / "definitions" / "sales.yaml").write_text(DAYS)
     monkeypatch.setattr(SparkSubmitRunner, "run", lambda _self, plan, _environment: write_days(plan, {"2024-01-01": [1]}))
     (new,) = json.loads(dynamic_tables("plan", "--compare", "-o", "json", "--schedule-time", "2024-01-02").out)
-    assert (new["catch_up"], new["catch_up_reason"]) == ([], "it begins with all that its sources have (initial: all)")
+    assert (new["catch_up"], new["catch_up_reason"]) == ([], "it starts with all partitions of its sources (initial: all)")
     assert dynamic_tables("refresh", "days", "--schedule-time", "2024-01-02").code == 0
 
     at = ("--schedule-time", "2024-01-05", "-o", "json")

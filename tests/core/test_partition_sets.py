@@ -1,4 +1,4 @@
-"""Sets of partitions: the whole table, some specs, nothing at all; and what earlier releases wrote for them."""
+"""Sets of partitions: the complete table, some specs, nothing at all; and what earlier releases wrote for them."""
 
 import json
 import time
@@ -82,7 +82,7 @@ def test_the_whole_table_and_nothing_are_each_other_s_opposite() -> None:
 
 
 def test_a_set_is_readable() -> None:
-    assert str(WHOLE_TABLE) == "the whole table"
+    assert str(WHOLE_TABLE) == "the complete table"
     assert str(NO_PARTITIONS) == "nothing"
     assert str(PartitionSet.of([{"ds": "1", "hh": "a/b"}, {"ds": None}])) == "ds=1/hh=a%2Fb, ds=__HIVE_DEFAULT_PARTITION__"
 

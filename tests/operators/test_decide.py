@@ -105,7 +105,7 @@ def test_it_asks_and_waits(table: DynamicTable, asked: list[dict[str, Any]]) -> 
     assert question["subject"] == "Publish default.default.numbers?"
     body = question["body"].replace("\\", "")
     assert body.startswith(
-        "row_count: 1 rows; at least 2 expected\n\nIt replaces the whole table.\n\nThe table has no version yet."
+        "row_count: 1 rows; at least 2 expected\n\nIt replaces the complete table.\n\nThe table has no version yet."
     )
     assert "| x |\n| --- |\n| 1 |" in body
     assert "file:" not in body

@@ -171,7 +171,7 @@ class QueryTestDeclaration(Declaration):
     name: Name
     """What the test verifies."""
     schedule_time: Name | None = None
-    """Tick of the simulated refresh, which determines its partitions; default: the whole table."""
+    """Tick of the simulated refresh, which determines its partitions; default: the complete table."""
     partition: Name | None = None
     """Partitions to refresh, e.g. `ds=2024-01-01`; several are separated by commas."""
     given: dict[Name, GivenDeclaration] = Field(default_factory=dict)

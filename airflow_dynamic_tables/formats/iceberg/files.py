@@ -148,8 +148,8 @@ class ReplaceFiles(InOrder["ReplaceFiles"]):
             if is_split(file, spec, schema, self._planned):
                 raise StageRejectedError(
                     f"{file.file_path} was written when the table had other partition keys, and holds rows of planned partitions "
-                    "beside others: let the engine that wrote it rewrite it, or refresh the whole table with --full-refresh (in "
-                    "Airflow the param full_refresh)."
+                    "beside others: let the engine that wrote it rewrite it, or refresh the complete table with --full-refresh "
+                    "(in Airflow the param full_refresh)."
                 )
 
     def _entries(self, manifest: ManifestFile) -> list[ManifestEntry]:

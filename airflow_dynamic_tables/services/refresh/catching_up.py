@@ -232,7 +232,7 @@ def caught_up(workspace: Workspace, request: RefreshRequest, registered: Registe
     if asked_for or not request.table.formatters:
         return request
     if not (request.catches_up or request.is_scheduled):
-        return replace(request, begins="it begins with this tick, which was asked for") if current is None else request
+        return replace(request, begins="it starts at the requested schedule time") if current is None else request
     fresh = _unbroken_until(workspace, registered)
     if fresh is not None and current is not None:
         made_up = replace(_after(request, fresh, "it makes up for"), since=fresh)
@@ -269,14 +269,14 @@ def _first(workspace: Workspace, request: RefreshRequest, registered: Registered
     """Return the first scheduled refresh of a table. Rows of an adopted table, or refreshed by hand, are not replaced."""
     definition, current = request.table, registered.current()
     if definition.start_date is not None and definition.start_date < request.schedule_time:
-        return _after(request, definition.start_date, "it begins with start_date:")
+        return _after(request, definition.start_date, "it starts with start_date:")
     if current is not None and (oldest := _oldest(workspace, definition, current)) is not None:
-        return _after(request, oldest, "it begins with the oldest partition that was asked for:")
+        return _after(request, oldest, "it starts with the oldest requested partition:")
     if definition.initial is Initial.LATEST:
-        return replace(request, begins="it begins with the latest tick (initial: latest)")
+        return replace(request, begins="it starts with the latest tick (initial: latest)")
     if current is not None or registered.loaded.layout() is not None:
-        return replace(request, begins="it begins with the latest tick, because the table has other rows already")
-    return replace(request, missed=WHOLE_TABLE, begins="it begins with all that its sources have (initial: all)")
+        return replace(request, begins="it starts with the latest tick, because the table already has other rows")
+    return replace(request, missed=WHOLE_TABLE, begins="it starts with all partitions of its sources (initial: all)")
 
 
 def _oldest(workspace: Workspace, table: DynamicTable, current: Version) -> datetime | None:

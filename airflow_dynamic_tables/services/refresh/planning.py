@@ -189,7 +189,7 @@ def _told_apart(table: DynamicTable, binding: SourceBinding, event_time: EventTi
         columns = ", ".join(event_time.deduplicate)
         raise UnsupportedError(
             f"{table.identifier} reads {binding.identifier}, whose rows are told apart by {columns} over all partitions, so none "
-            "is refreshed alone; refresh the whole table, or let a stream keep it fresh."
+            "is refreshed alone; refresh the complete table, or let a stream keep it fresh."
         )
     return replace(binding, event_time=event_time)
 

@@ -253,7 +253,7 @@ def overtaken(
         return None
     text = (
         f"{request.table.identifier} is already fresh up to {fresh.isoformat()} (version {current.number}); "
-        f"a refresh of the whole table for {request.schedule_time.isoformat()} would overwrite newer data."
+        f"a refresh of the complete table for {request.schedule_time.isoformat()} would overwrite newer data."
     )
     return Skipped(Reason(ReasonCode.ALREADY_FRESH, text))
 

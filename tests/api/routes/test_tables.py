@@ -134,7 +134,7 @@ def test_a_plan_is_of_a_time(client: httpx.Client) -> None:
     assert planned["partitions"] == [{"ds": "2024-01-01"}]
     assert "WHERE" in planned["statement"]
     assert planned["catchUp"] == [], "the complete table"
-    assert planned["catchUpReason"] == "it begins with all that its sources have (initial: all)"
+    assert planned["catchUpReason"] == "it starts with all partitions of its sources (initial: all)"
 
 
 def test_a_plan_names_what_the_caller_may_see(gateway: Served, client: httpx.Client) -> None:

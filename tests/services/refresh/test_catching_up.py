@@ -176,15 +176,15 @@ def test_a_new_table_begins_with_all_that_its_sources_have(bench: Bench) -> None
     bench.put(hours(*range(5)))
     assert bench.tick(at(5)).data_timestamp == at(5)
     assert bench.plans[-1].partitions.is_whole
-    assert bench.plans[-1].reason.endswith("it begins with all that its sources have (initial: all)")
+    assert bench.plans[-1].reason.endswith("it starts with all partitions of its sources (initial: all)")
     assert bench.rows() == hours(*range(5))
 
 
 @pytest.mark.parametrize(
     ("says", "made", "reason"),
     [
-        ("initial: latest", hours(4), "it begins with the latest tick (initial: latest)"),
-        ("start_date: 2024-03-01 02:00:00", hours(2, 3, 4), "it begins with start_date: ds=2024-03-01-02 and ds=2024-03-01-03"),
+        ("initial: latest", hours(4), "it starts with the latest tick (initial: latest)"),
+        ("start_date: 2024-03-01 02:00:00", hours(2, 3, 4), "it starts with start_date: ds=2024-03-01-02 and ds=2024-03-01-03"),
     ],
 )
 def test_a_new_table_begins_where_its_definition_says(bench: Bench, says: str, made: list[str], reason: str) -> None:
@@ -198,7 +198,7 @@ def test_a_new_table_begins_where_its_definition_says(bench: Bench, says: str, m
 def test_a_table_that_a_user_begins_with_a_time_goes_on_from_there(bench: Bench) -> None:
     bench.put(hours(*range(6)))
     assert bench.tick(at(3), catches_up=False).data_timestamp == at(3)
-    assert bench.plans[-1].reason.endswith("it begins with this tick, which was asked for")
+    assert bench.plans[-1].reason.endswith("it starts at the requested schedule time")
     assert bench.rows() == hours(2)
     assert bench.tick(at(5)).data_timestamp == at(5)
     assert bench.rows() == hours(2, 3, 4)

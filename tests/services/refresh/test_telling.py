@@ -53,7 +53,7 @@ def test_a_refresh_tells_why_what_it_reads_and_what_came_of_it(
     plan, source, written, committed = caplog.messages
     assert plan == (
         "Refresh of lake.sales.more for 2024-03-01T00:00:00+00:00: INITIALIZE, "
-        "scheduled for 2024-03-01T00:00:00+00:00: the whole table."
+        "scheduled for 2024-03-01T00:00:00+00:00: the complete table."
     )
     refresh = workspace.ledger.get_refresh("t2")
     assert refresh is not None

@@ -503,7 +503,7 @@ def test_a_question_without_the_stage_s_files_is_asked_all_the_same(
     assert stage is not None
     shutil.rmtree(stage.location.removeprefix("file://"))
     text = question.question(workspace, stage)
-    assert "It replaces the whole table." in text.replace("\\", "")
+    assert "It replaces the complete table." in text.replace("\\", "")
     assert "has 10 rows" in text
     assert "Stage t2 of lake.sales.numbers cannot be described completely" in caplog.text
 
