@@ -140,7 +140,6 @@ def make_catalog(entry: CatalogEntry, defaults: CatalogDefaults) -> ReadableCata
 
 
 def _of_connection(entry: CatalogEntry, kind: CatalogType, defaults: CatalogDefaults) -> dict[str, str]:
-    """Return the parameters from the catalog's Airflow connection."""
     if entry.conn_id is None:
         return {}
     connection = defaults.connections(entry.conn_id)

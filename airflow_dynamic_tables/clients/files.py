@@ -120,7 +120,6 @@ def _is_folder(system: FileSystem, info: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def _listing(folder: str) -> Iterator[None]:
-    """Convert the errors of listing a folder to one that names it."""
     try:
         with as_os_errors():
             yield

@@ -94,7 +94,6 @@ def advice(url: URL, error: DBAPIError) -> str:
 
 
 def _runs(url: URL) -> bool:
-    """Return whether a PostgreSQL server accepts connections in general."""
     from psycopg import conninfo, pq  # an extra; installed, because the error is its own
 
     _, arguments = url.get_dialect()().create_connect_args(url)

@@ -219,7 +219,6 @@ def _is_spec(data: Any) -> bool:
 
 
 def _meet(mine: tuple[tuple[str, ...], _Rows], theirs: tuple[tuple[str, ...], _Rows]) -> bool:
-    """Return whether two of these specs agree on their shared keys."""
     shared = set(mine[0]) & set(theirs[0])
     left, right = ({tuple(row[keys.index(key)] for key in sorted(shared)) for row in rows} for keys, rows in (mine, theirs))
     return not left.isdisjoint(right)

@@ -58,7 +58,6 @@ def _as_is(value: Any) -> Any:
 
 @cache
 def _writer(kind: Any) -> _Converter:
-    """The conversion of a type to plain data."""
     if issubclass(kind, Enum):
         return lambda value: value.value
     if issubclass(kind, str | int | float | NoneType):

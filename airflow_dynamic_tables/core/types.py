@@ -343,7 +343,6 @@ class _Reader:
         self._refuse(f"has {self._peek() or 'the end'!r} where {due} is due")
 
     def _refuse(self, mistake: str) -> NoReturn:
-        """Raise an error at the next token."""
         known = [start for _, start in self._tokens] + [len(self._text)]
         shown = self._text if len(self._text) <= _SHOWN else f"{self._text[:_SHOWN]}…"
         raise UnsupportedError(f"{self.what} {shown} {mistake} (character {known[min(self._next, len(self._tokens))] + 1}).")

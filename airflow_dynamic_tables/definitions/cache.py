@@ -92,7 +92,6 @@ def restored(declaration: Mapping[str, Any]) -> DynamicTable:
 
 
 def _resolved(table: DynamicTable) -> dict[str, Any]:
-    """Return what other definitions determine."""
     return {
         "query": table.expanded_query,
         "upstream": [str(identifier) for identifier in table.upstream],
@@ -131,7 +130,6 @@ def _open(name: str, value: Any) -> Any:
 
 
 def _said(value: AwaitedData | Expectation | RowCount | SparkSettings) -> dict[str, Any]:
-    """Return the fields that are set."""
     return {name: content for name, content in to_plain(value).items() if content not in (None, [], {})}
 
 

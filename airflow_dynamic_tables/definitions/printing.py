@@ -115,7 +115,6 @@ def _derived_cron(freshness: Freshness) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a setting to its declared form."""
     if isinstance(value, timedelta):
         return Freshness(int(value.total_seconds())).text
     if isinstance(value, datetime):
@@ -177,7 +176,6 @@ def _row_count(bounds: RowCount) -> dict[str, Any]:
 
 
 def _percentage(share: float) -> str:
-    """Return the shortest percentage that equals a share."""
     exact = Decimal(repr(share)) * 100
     return f"{exact.normalize():f}%"
 

@@ -188,7 +188,6 @@ class _TestReader:
         return tuple(named.values())
 
     def _read_by_query(self, name: str, place: Location) -> TableIdentifier | None:
-        """Return the table of that name that the query reads."""
         wanted = f".{name}".lower()
         alike = [identifier for identifier in self.table.upstream if f".{identifier}".lower().endswith(wanted)]
         if len(alike) == 1:
@@ -247,7 +246,6 @@ class _TestReader:
         return types
 
     def _check_sql(self, place: Location, sql: str | None) -> None:
-        """Check that the text is a query that reads no table."""
         analysis = self.analyse(sql) if sql is not None else Analysis("")
         for problem in analysis.problems:
             self.mistakes.append(self.document.text_mistake(place, problem.offset, problem.message))

@@ -284,7 +284,6 @@ class GivenReader:
         return None if self.mistakes else GivenRows(identifier, columns, rows)
 
     def _said_types(self) -> dict[str, str]:
-        """Return the types that the test itself declares."""
         said = {}
         for name, text in self.declared.columns.items():
             place = (*self.location, "columns", name)

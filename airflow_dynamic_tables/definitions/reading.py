@@ -111,7 +111,6 @@ class _Reader:
         return read_text(path) if draft is None else text_of(path, draft)
 
     def _document(self, path: Path, content: str) -> Document | None:
-        """Return a file that contains a mapping."""
         text, mistakes = self._text(path)
         self.mistakes.add(mistakes)
         if text is None:
@@ -126,7 +125,6 @@ class _Reader:
         return document
 
     def _defaults(self, document: Document) -> Defaults:
-        """Return the defaults that a file declares for all its entries."""
         data = document.data.get("defaults", {})
         declared, mistakes = self._declared(DefaultsDeclaration, data, document, ("defaults",))
         for option, problem in option_problems(declared.options, None) if declared is not None else ():

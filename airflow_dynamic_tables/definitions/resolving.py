@@ -188,7 +188,6 @@ class Resolver:
     def _target(
         self, entry: Entry, query: QueryText, reference: Reference, trail: tuple[TableIdentifier, ...]
     ) -> _Resolved | None:
-        """Return the replacement of a reference."""
         names = tuple(part.text for part in reference.parts)
         offset = reference.parts[0].start
         if len(names) > 3:

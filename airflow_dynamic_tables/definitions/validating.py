@@ -79,7 +79,6 @@ def misplaced(model: type[Declaration], location: Location, value: object) -> It
 
 
 def _not_rendered(key: str, below: Location) -> str | None:
-    """Return why Airflow does not render a template at that location."""
     instead = "write ${NAME} for a variable of the environment"
     if key != "spark" or below[0] not in RENDERED:
         texts = ", ".join(RENDERED)
@@ -152,7 +151,6 @@ def _kind(value: object) -> str:
 
 
 def _model_at(model: type[Declaration], path: Location) -> type[Declaration]:
-    """Return the model at a path."""
     current = model
     for step in path:
         field = current.model_fields.get(str(step))
@@ -161,7 +159,6 @@ def _model_at(model: type[Declaration], path: Location) -> type[Declaration]:
 
 
 def _keys_of(model: type[Declaration]) -> list[str]:
-    """Return the legal keys of a model."""
     return [field.alias or name for name, field in model.model_fields.items()]
 
 

@@ -288,8 +288,6 @@ class LoadedTable(ABC):
 def _of_loaded(
     question: Callable[Concatenate[LoadedTable, _Arguments], _Answer],
 ) -> Callable[Concatenate[LakeTable, _Arguments], _Answer]:
-    """Return a method that loads the table and calls the given method on it."""
-
     @wraps(question, updated=())  # its __dict__ marks it as abstract
     def ask(self: LakeTable, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
         answer: _Answer = getattr(self.load(), question.__name__)(*args, **kwargs)

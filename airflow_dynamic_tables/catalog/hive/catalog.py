@@ -185,7 +185,6 @@ class HivePartitions:
 
 
 def _new(table: Table, partition: CatalogPartition, values: Sequence[str]) -> Partition:
-    """Return a new metastore partition with the storage settings of its table."""
     new = Partition(list(values), table.dbName, table.tableName, createTime=0, lastAccessTime=0, sd=copy(table.sd))
     new.sd.location = None
     new.parameters = {}

@@ -92,7 +92,6 @@ class PhysicalTables:
             raise CatalogError(f"The Iceberg metadata of {path} in catalog {self._name} cannot be read: {error}") from error
 
     def _metadata_in(self, folder: str) -> list[str]:
-        """Return the metadata locations of all tables of the database within a folder."""
         place = PHYSICAL.table.c.metadata_location
         with self._database.transaction() as connection:
             return list(connection.scalars(select(place).where(place.contains(folder, autoescape=True))))

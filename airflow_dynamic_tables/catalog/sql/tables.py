@@ -354,7 +354,6 @@ class SqlTablePartitions:
 
     @contextmanager
     def _changed(self, path: ObjectPath, spec: PartitionSpec) -> Iterator[tuple[Details, CatalogPartition]]:
-        """Transaction that yields the current partition."""
         with self.tables.store.transaction() as rows:
             details = Details(rows, path)
             try:

@@ -66,7 +66,6 @@ def _column(field: Mapping[str, Any]) -> Column:
 
 
 def _names(kind: DataType) -> set[str]:
-    """The names of all primitive types within a type."""
     match kind:
         case Primitive(name):
             return {name}

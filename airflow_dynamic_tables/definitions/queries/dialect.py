@@ -153,7 +153,6 @@ class SparkSQL(Spark):
             return statement
 
         def _parse_select(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
-            """Accept VALUES at the beginning of a pipe."""
             query = super()._parse_select(*args, **kwargs)
             if isinstance(query, exp.Values) and self._match(TokenType.PIPE_GT, advance=False):
                 query = self._parse_pipe_syntax_query(exp.select("*").from_(query, copy=False))

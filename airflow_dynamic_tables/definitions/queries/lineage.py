@@ -119,7 +119,6 @@ def _equal_column(join: exp.Join, first: exp.Table, column: str) -> str | None:
 
 
 def _conditions(whole: exp.Expr | None) -> Iterator[exp.Expr]:
-    """Yield the conjuncts of a condition."""
     waiting = [whole] if whole is not None else []
     while waiting:
         one = waiting.pop().unnest()

@@ -182,7 +182,6 @@ def _is_of_result(node: exp.Expr) -> bool:
 
 
 def _select_of(node: exp.Expr) -> _Select:
-    """Return the SELECT that has a node in its FROM clause or in its expressions."""
     above = node.parent
     while above is not None and not isinstance(above, exp.Select | exp.SetOperation):
         above = above.parent
@@ -454,7 +453,6 @@ def _name_of(item: exp.Expr) -> str | None:
 
 
 def _problems(root: exp.Expr, tokens: list[Token]) -> Iterator[QueryProblem]:
-    """Yield constructs that parse but cannot be refreshed."""
     for number, token in enumerate(tokens):
         following = tokens[number + 1] if number + 1 < len(tokens) else None
         if token.token_type is TokenType.COMMA and (following is None or following.token_type in _AFTER_LIST):

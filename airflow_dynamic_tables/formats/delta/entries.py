@@ -274,7 +274,6 @@ def is_new(snapshot: DeltaSnapshot | None) -> bool:
 
 
 def _table_actions(before: DeltaSnapshot | None, wanted: Definition, now: int) -> list[Action]:
-    """Return the actions that change protocol and metadata."""
     if before is None or is_new(before):
         check_definition(wanted)
         known = before.properties if before is not None else _PROPERTIES

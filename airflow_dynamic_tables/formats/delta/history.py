@@ -133,7 +133,6 @@ def _is_checkpoint(entry: FileEntry) -> bool:
 
 
 def _is_settled(entry: FileEntry, now: datetime) -> bool:
-    """Return whether all current readers of the log have seen a checkpoint."""
     return entry.changed_at is not None and entry.changed_at < now - _LONGEST_READING
 
 
@@ -321,7 +320,6 @@ def stage_of(location: str, token: str) -> str:
 
 
 def _transactions(stream: Any, *, is_text: bool) -> list[Mapping[str, Any] | None]:
-    """Return the transactions of applications in a checkpoint."""
     if is_text:
         return [json.loads(line).get("txn") for line in stream]
     return [*pq.read_table(stream, columns=["txn"]).column("txn").to_pylist()]
@@ -356,7 +354,6 @@ def _position(told: Mapping[str, str]) -> StreamPosition | None:
 
 
 def _paths_in(actions: Iterable[Action], kind: str) -> set[str]:
-    """Return the paths that an entry adds or removes."""
     return {action[kind]["path"] for action in actions if kind in action}
 
 
@@ -435,7 +432,6 @@ def _referenced(location: str) -> set[str]:
 
 
 def _other_tables(entries: Sequence[FileEntry], root: str) -> list[str]:
-    """Return the subfolders that are Delta tables of their own."""
     folders = (entry.path.removesuffix(f"/{FOLDER}") for entry in entries if entry.path.endswith(f"/{FOLDER}"))
     return [folder for folder in folders if folder != root]
 

@@ -254,5 +254,4 @@ class DeltaStagedTable(StagedTable):
 
 
 def _covered(snapshot: DeltaSnapshot | None, partitions: PartitionSet) -> list[DeltaFile]:
-    """Return the files of some partitions."""
     return [file for file in snapshot.files if partitions.covers(file.partition)] if snapshot is not None else []

@@ -368,7 +368,6 @@ class HiveCommits:
 
 
 def _words(error: TException) -> str:
-    """Return the metastore's message of an error."""
     return str(getattr(error, "message", None) or error)
 
 

@@ -306,7 +306,6 @@ def _entries(held: HeldPartition) -> list[FileEntry]:
 
 
 def _is_same(one: Table | Partition, before: Table | Partition) -> bool:
-    """Return whether a partition still has the same rows and files."""
     kept = (one.parameters.get(COMPACTION), one.parameters.get(tables.ROWS))
     was = (before.parameters.get(COMPACTION), before.parameters.get(tables.ROWS))
     return (token_of(one), one.sd.location, kept) == (token_of(before), before.sd.location, was)

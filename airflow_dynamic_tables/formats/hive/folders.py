@@ -253,7 +253,6 @@ def _is_alone(metastore: Metastore, table: Table, entries: Collection[FileEntry]
 
 
 def _neighbours(metastore: Metastore, table: Table) -> list[str]:
-    """Return other dynamic tables of the metastore in the same folder."""
     root = tables.root(table)
     neighbours: list[str] = []
     for database in metastore.ask("get_all_databases"):
@@ -266,7 +265,6 @@ def _neighbours(metastore: Metastore, table: Table) -> list[str]:
 
 
 def _read(metastore: Metastore, path: ObjectPath) -> tuple[Table | None, dict[Values, Partition]]:
-    """Read the table after its partitions."""
     table: Table | None = tables.load(metastore, path)
     if table is None or not table.partitionKeys:
         return table, {}
@@ -275,7 +273,6 @@ def _read(metastore: Metastore, path: ObjectPath) -> tuple[Table | None, dict[Va
 
 
 def _used(table: Table | None, partitions: Mapping[Values, Partition]) -> list[str]:
-    """Return all folders that the table refers to."""
     read = (*([table] if table is not None else []), *partitions.values())
     return [file_uri(one.sd.location).rstrip("/") for one in read if one.sd.location]
 

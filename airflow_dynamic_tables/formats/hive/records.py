@@ -255,7 +255,6 @@ class _History:
         return version.partitions.covers(self._spec(values))
 
     def _fills(self, version: Version, values: Values) -> bool:
-        """Return whether a version wrote rows of a partition."""
         if version.token not in self._filled:
             self._filled[version.token] = self._listed(version)
         return values in self._filled[version.token]

@@ -130,7 +130,6 @@ class HiveStagedTable(StagedTable):
         delete_folder(self._location, self.begin())
 
     def _abort_elsewhere(self, location: str) -> None:
-        """Delete a stage in the folder of a dropped or renamed table."""
         root = location.rpartition(f"/{tables.VERSIONS}/")[0]
         if tables.stage_of(root, self._token) == location and not was_about_to_land(location):
             delete_folder(root, location)
@@ -227,7 +226,6 @@ class HiveStagedTable(StagedTable):
         log.warning("Version %s of %s was undone by another engine; %s makes up for it.", lost.number, self._path, self._token)
 
     def _point_at(self, table: Table, commit: _Commit) -> None:
-        """Set the location of an unpartitioned table to the stage."""
         if not commit.request.partition_keys:
             table.sd.location = tables.data_of(self.begin())
             table.parameters[tables.ROWS] = str(sum(folder.rows for folder in commit.staged.values()))

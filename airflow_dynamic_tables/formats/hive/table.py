@@ -356,7 +356,6 @@ def _text_options(path: ObjectPath, table: Table) -> dict[str, str]:
 
 
 def _csv_options(table: Table) -> dict[str, str]:
-    """Return the options for Hive's OpenCSVSerde."""
     parameters = table.sd.serdeInfo.parameters or {}
     header = (table.parameters or {}).get("skip.header.line.count", "0") == "1"
     return {

@@ -170,7 +170,6 @@ class _Replacement(ReplaceFiles):
 
 
 def _candidates(table: Table, limits: Limits) -> list[DataFile]:
-    """Return the small files that this library could have written."""
     return [
         file
         for file, spec in data_files(table)

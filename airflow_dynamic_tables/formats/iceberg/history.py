@@ -223,7 +223,6 @@ def delete_orphans(store: IcebergStore, path: ObjectPath, before: datetime, held
 
 
 def _other_folders(store: IcebergStore, table: Table) -> list[str]:
-    """Return folders of other tables inside the folder of a table."""
     own = f"{table.location().rstrip('/')}/metadata"
     folders = (uri.rpartition("/")[0] for uri in store.metadata_in(f"{plain_path(table.location())}/"))
     return [folder for folder in folders if folder != own]

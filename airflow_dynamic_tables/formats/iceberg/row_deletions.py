@@ -67,7 +67,6 @@ def _problem(schema: Schema, name: str, number: int | None) -> str | None:
 
 @as_os_errors()
 def _columns(io: FileIO, path: str) -> list[tuple[str, int | None]]:
-    """Return the names and field ids of the columns of a file."""
     import pyarrow.parquet as pq  # imported here because most callers only need metadata
 
     with io.new_input(path).open() as stream:

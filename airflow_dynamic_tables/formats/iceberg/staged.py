@@ -232,7 +232,6 @@ def _only(values: Iterator[Any]) -> Any:
 
 
 def _transformed(file: InputFile, column: str, transform: Callable[[Any], Any]) -> Iterator[Any]:
-    """Yield the partition values of the distinct values in each batch of a column."""
     with file.open() as stream:
         parquet = pq.ParquetFile(stream, pre_buffer=False)
         for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=[column], use_threads=False):

@@ -190,7 +190,6 @@ def structure(database: OpenDatabase, old: DefinedTable, stage: DefinedTable) ->
 
 
 def _formatted(name: str) -> str:
-    """Escape a quoted name for use in a format string inside a literal."""
     return name.replace("%", "%%").replace("'", "''")
 
 
