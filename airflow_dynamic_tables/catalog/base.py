@@ -125,24 +125,6 @@ def full_spec(catalog: str, path: ObjectPath, table: AnyTable, spec: PartitionSp
     return {key: spec[key] for key in keys}
 
 
-def one_partition(
-    catalog: str, path: ObjectPath, spec: PartitionSpec, find: Callable[[ObjectPath, PartitionSpec], Sequence[CatalogPartition]]
-) -> CatalogPartition:
-    """Return the partition of a table that has exactly this spec.
-
-    :param find: returns the partitions that match a spec.
-    :raises PartitionNotFoundError: for every problem, as FLIP-30 requires.
-    """
-    try:
-        candidates = find(path, spec)
-    except (TableNotFoundError, InvalidPartitionError) as error:
-        raise no_partition(catalog, path, spec) from error
-    for partition in candidates:
-        if partition.spec == spec:
-            return partition
-    raise no_partition(catalog, path, spec)
-
-
 DEFAULT_DATABASE = "default"
 
 
@@ -318,7 +300,14 @@ class ReadableCatalog(ABC):
 
         :raises PartitionNotFoundError: for every problem, as FLIP-30 requires.
         """
-        return one_partition(self.name, path, spec, self.get_partitions)
+        try:
+            candidates = self.get_partitions(path, spec)
+        except (TableNotFoundError, InvalidPartitionError) as error:
+            raise no_partition(self.name, path, spec) from error
+        for partition in candidates:
+            if partition.spec == spec:
+                return partition
+        raise no_partition(self.name, path, spec)
 
     def partition_exists(self, path: ObjectPath, spec: PartitionSpec) -> bool:
         """Return whether a partition exists; false when its table is missing."""

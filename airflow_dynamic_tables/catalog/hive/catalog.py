@@ -6,7 +6,6 @@ import getpass
 import json
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Any, Self
 
 from hive_metastore.ttypes import AddPartitionsRequest, Function, FunctionType, Partition, ResourceType, ResourceUri, Table
@@ -20,29 +19,22 @@ from airflow_dynamic_tables.catalog.base import (
     function_taken,
     no_function,
     no_partition,
-    one_partition,
     partition_keys,
     partition_taken,
 )
-from airflow_dynamic_tables.catalog.composite import CatalogOfParts
 from airflow_dynamic_tables.catalog.hive.encoding import STATISTICS, UNKNOWN, is_technical, set_statistics, statistics_of
 from airflow_dynamic_tables.catalog.hive.session import (
     KEEP_STATISTICS,
     MAX_DATABASE_NAME,
     MAX_NAME,
-    HiveDatabases,
-    HiveSession,
     is_legal,
 )
 from airflow_dynamic_tables.catalog.hive.tables import HiveTables
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDatabase,
-    CatalogDynamicTable,
     CatalogFunction,
     CatalogPartition,
-    ColumnStatistics,
-    TableStatistics,
 )
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import PREFIX, file_uri
@@ -62,62 +54,57 @@ BATCH = 1_000
 """Partitions per call, because a metastore builds the entire response in memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class HivePartitions:
+class HivePartitions(HiveTables):
     """Partitions of tables."""
 
-    session: HiveSession
-    tables: HiveTables
-
-    def specs(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[dict[str, str]]:
-        """Return the specs of the partitions that match ``spec``, ordered by their values; in one call."""
+    def list_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[dict[str, str]]:
         wanted = spec or {}
-        table = self.tables.load(path)
-        known = self.tables.as_stored(path, table)
-        keys = partition_keys(self.session.catalog, path, known, wanted)
+        table = self.load(path)
+        known = self.as_stored(path, table)
+        keys = partition_keys(self.name, path, known, wanted)
         if delta.is_delta(known):
             return [dict(partition.spec) for partition in delta.partitions_of(known, keys, wanted)]
-        specs = (dict(zip(keys, partition_of(name).values(), strict=True)) for name in self._names(table, keys, wanted))
+        specs = (dict(zip(keys, partition_of(name).values(), strict=True)) for name in self._partition_names(table, keys, wanted))
         # The metastore matches by pattern, so the result may contain other partitions.
         return sorted((one for one in specs if wanted.items() <= one.items()), key=lambda one: tuple(one.values()))
 
-    def find(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
-        """Return the partitions that match ``spec``, ordered by their values; one call per thousand."""
-        table = self.tables.load(path)
-        known = self.tables.as_stored(path, table)
-        keys = partition_keys(self.session.catalog, path, known, spec or {})
+    def get_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
+        table = self.load(path)
+        known = self.as_stored(path, table)
+        keys = partition_keys(self.name, path, known, spec or {})
         if delta.is_delta(known):
             return delta.partitions_of(known, keys, spec or {})
-        partitions = (_partition_from_hive(table, partition, keys) for partition in self.load(table, spec))
+        partitions = (_partition_from_hive(table, partition, keys) for partition in self.load_partitions(table, spec))
         return sorted(partitions, key=lambda partition: tuple(partition.spec.values()))
 
-    def get(self, path: ObjectPath, spec: PartitionSpec) -> CatalogPartition:
-        """Return a partition."""
+    def get_partition(self, path: ObjectPath, spec: PartitionSpec) -> CatalogPartition:
         try:
             table, partition, keys = self._load_one(path, spec)
         except PartitionNotFoundError:  # it may be a partition of a Delta table
-            return one_partition(self.session.catalog, path, spec, self.find)
+            return super().get_partition(path, spec)
         return _partition_from_hive(table, partition, keys)
 
-    def create(self, path: ObjectPath, partitions: Sequence[CatalogPartition], *, ignore_if_exists: bool = False) -> None:
+    def create_partitions(
+        self, path: ObjectPath, partitions: Sequence[CatalogPartition], *, ignore_if_exists: bool = False
+    ) -> None:
         """Create all partitions or, on an error, none.
 
         :raises InvalidPartitionError: also for an empty value, which Hive cannot distinguish from null.
         """
-        stored = self.tables.load(path)
-        table = self.tables.value(stored)
+        stored = self.load(path)
+        table = self.value(stored)
         created: dict[tuple[str, ...], Partition] = {}
         for partition in partitions:
-            spec = full_spec(self.session.catalog, path, table, partition.spec)
+            spec = full_spec(self.name, path, table, partition.spec)
             if not all(spec.values()):
                 raise InvalidPartitionError(
-                    f"Table {path} in catalog {self.session.catalog}: a partition value of a Hive table is never empty."
+                    f"Table {path} in catalog {self.name}: a partition value of a Hive table is never empty."
                 )
             key = tuple(spec.values())
             if key not in created:
                 created[key] = _new(stored, partition, key)
             elif not ignore_if_exists:
-                raise partition_taken(self.session.catalog, path, spec)
+                raise partition_taken(self.name, path, spec)
         if not created:
             return
 
@@ -125,34 +112,31 @@ class HivePartitions:
         try:
             self.session.call("add_partitions_req", request)
         except AlreadyExistsError as error:
-            raise partition_taken(self.session.catalog, path, self._first_taken(path, table, created)) from error
+            raise partition_taken(self.name, path, self._first_taken(path, table, created)) from error
 
-    def alter(self, path: ObjectPath, partition: CatalogPartition) -> None:
-        """Replace the value of a partition."""
+    def _alter_partition(self, path: ObjectPath, partition: CatalogPartition) -> None:
         _, stored, _ = self._load_one(path, partition.spec)
         _update(stored, partition)
         self.session.call("alter_partition_with_environment_context", path.database, path.name, stored, KEEP_STATISTICS)
 
-    def drop(self, path: ObjectPath, spec: PartitionSpec) -> None:
-        """Drop a partition; the data files are kept."""
+    def _drop_partition(self, path: ObjectPath, spec: PartitionSpec) -> None:
         try:
             _, stored, _ = self._load_one(path, spec)
             self.session.call("drop_partition", path.database, path.name, stored.values, False)
         except NotFoundError as error:
-            raise no_partition(self.session.catalog, path, spec) from error
+            raise no_partition(self.name, path, spec) from error
 
-    def load(self, table: Table, spec: PartitionSpec | None = None) -> list[Partition]:
-        """Return the partitions of a table that match ``spec``, as stored in the metastore."""
+    def load_partitions(self, table: Table, spec: PartitionSpec | None = None) -> list[Partition]:
         keys = [field.name for field in table.partitionKeys]
         wanted = {key.lower(): value for key, value in (spec or {}).items()}
-        names = self._names(table, keys, wanted)
+        names = self._partition_names(table, keys, wanted)
         partitions: list[Partition] = []
         for start in range(0, len(names), BATCH):
             batch = names[start : start + BATCH]
             partitions += self.session.call("get_partitions_by_names", table.dbName, table.tableName, batch)
         return [one for one in partitions if wanted.items() <= dict(zip(keys, one.values, strict=True)).items()]
 
-    def _names(self, table: Table, keys: Sequence[str], spec: PartitionSpec) -> list[str]:
+    def _partition_names(self, table: Table, keys: Sequence[str], spec: PartitionSpec) -> list[str]:
         """Return Hive's names of the partitions that match ``spec``, and possibly of others, because Hive matches by pattern."""
         values = [spec.get(key, "") for key in keys]
         if not any(values):
@@ -165,19 +149,19 @@ class HivePartitions:
         :raises PartitionNotFoundError: for every problem.
         """
         try:
-            table = self.tables.load(path)
-            known = self.tables.value(table)
+            table = self.load(path)
+            known = self.value(table)
             if delta.is_delta(known):
                 raise InvalidPartitionError(f"The partitions of {path} are those of its log.")
-            values = full_spec(self.session.catalog, path, known, spec)
+            values = full_spec(self.name, path, known, spec)
             partition = self.session.call("get_partition", path.database, path.name, list(values.values()))
         except (NotFoundError, InvalidPartitionError) as error:
-            raise no_partition(self.session.catalog, path, spec) from error
+            raise no_partition(self.name, path, spec) from error
         return table, partition, tuple(values)
 
     def _first_taken(self, path: ObjectPath, table: AnyTable, new: Mapping[tuple[str, ...], Partition]) -> dict[str, str]:
         """Return the first of some new partitions that already exists."""
-        keys = partition_keys(self.session.catalog, path, table, {})
+        keys = partition_keys(self.name, path, table, {})
         names = [partition_name(keys, values) for values in new]
         taken = self.session.call("get_partitions_by_names", path.database, path.name, names)
         values = next((tuple(one.values) for one in taken), next(iter(new)))
@@ -223,68 +207,57 @@ _OURS = PREFIX.replace(".", ":")
 """URI prefix of the resource that holds what Hive has no field for."""
 
 
-@dataclass(frozen=True, slots=True)
-class HiveFunctions:
+class HiveFunctions(HivePartitions):
     """Functions by name, in lower case."""
 
-    session: HiveSession
-    databases: HiveDatabases
-
-    def names(self, database: str) -> list[str]:
-        """Return the names of the functions of a database, sorted."""
-        self.databases.load(database)
+    def list_functions(self, database: str) -> list[str]:
+        self.load_database(database)
         return sorted(self.session.call("get_functions", database, "*"))
 
-    def get(self, path: ObjectPath) -> CatalogFunction:
-        """Return a function."""
-        return _function_from_hive(self._load(path))
+    def get_function(self, path: ObjectPath) -> CatalogFunction:
+        return _function_from_hive(self._load_function(path))
 
-    def exists(self, path: ObjectPath) -> bool:
-        """Return whether a function exists."""
+    def function_exists(self, path: ObjectPath) -> bool:
         try:
-            self._load(path)
+            self._load_function(path)
         except FunctionNotFoundError:
             return False
         return True
 
-    def create(self, path: ObjectPath, function: CatalogFunction) -> None:
-        """Create a function."""
-        self.databases.load(path.database)
+    def _create_function(self, path: ObjectPath, function: CatalogFunction) -> None:
+        self.load_database(path.database)
         self.session.check_name("function", path.name.lower(), MAX_NAME)
         try:
             self.session.call("create_function", _function_to_hive(path, function))
         except AlreadyExistsError as error:
-            raise function_taken(self.session.catalog, path) from error
+            raise function_taken(self.name, path) from error
 
-    def alter(self, path: ObjectPath, function: CatalogFunction) -> None:
-        """Replace a function. Not atomic: the function is missing for a moment."""
-        self._load(path)
+    def _alter_function(self, path: ObjectPath, function: CatalogFunction) -> None:
+        self._load_function(path)
         # The metastore's own alter_function does not change the jars.
         self.session.call("drop_function", path.database, path.name.lower())
         self.session.call("create_function", _function_to_hive(path, function))
 
-    def rename(self, path: ObjectPath, new_name: str) -> None:
-        """Rename a function."""
-        function = self._load(path)
+    def _rename_function(self, path: ObjectPath, new_name: str) -> None:
+        function = self._load_function(path)
         renamed = ObjectPath(path.database, new_name)
         self.session.check_name("function", new_name.lower(), MAX_NAME)
-        if self.exists(renamed):
-            raise function_taken(self.session.catalog, renamed)
+        if self.function_exists(renamed):
+            raise function_taken(self.name, renamed)
         function.functionName = new_name.lower()
         self.session.call("alter_function", path.database, path.name.lower(), function)
 
-    def drop(self, path: ObjectPath) -> None:
-        """Drop a function."""
-        self._load(path)
+    def _drop_function(self, path: ObjectPath) -> None:
+        self._load_function(path)
         self.session.call("drop_function", path.database, path.name.lower())
 
-    def _load(self, path: ObjectPath) -> Function:
+    def _load_function(self, path: ObjectPath) -> Function:
         if not is_legal(path.database, path.name.lower()):
-            raise no_function(self.session.catalog, path)
+            raise no_function(self.name, path)
         try:
             return self.session.call("get_function", path.database, path.name.lower())
         except NotFoundError as error:
-            raise no_function(self.session.catalog, path) from error
+            raise no_function(self.name, path) from error
 
 
 def _function_to_hive(path: ObjectPath, function: CatalogFunction) -> Function:
@@ -314,7 +287,7 @@ def _function_from_hive(stored: Function) -> CatalogFunction:
     return CatalogFunction(stored.className, ours.get("language", "java"), properties)
 
 
-class HiveCatalog(CatalogOfParts):
+class HiveCatalog(HiveFunctions):
     """Databases, tables, views, functions, partitions and statistics of a Hive metastore (2.3 and later), one part for each.
 
     The metastore folds names to lower case and accepts only letters, digits and underscores. A name that it would change is
@@ -325,18 +298,6 @@ class HiveCatalog(CatalogOfParts):
     """
 
     publishes_drafts = True
-
-    _tables: HiveTables
-    _partitions: HivePartitions
-
-    def __init__(self, name: str, metastore: Metastore, warehouse: str | None = None, default_database: str = "default") -> None:
-        super().__init__(name, default_database)
-        self.metastore = metastore
-        session = self._session = HiveSession(name, metastore)
-        self._databases = HiveDatabases(session, warehouse.rstrip("/") if warehouse is not None else None)
-        self._functions = HiveFunctions(session, self._databases)
-        self._tables = HiveTables(session, self._databases)
-        self._partitions = HivePartitions(session, self._tables)
 
     @classmethod
     def from_entry(cls, entry: CatalogEntry, defaults: CatalogDefaults) -> Self:  # noqa: ARG003 - it needs none
@@ -352,31 +313,8 @@ class HiveCatalog(CatalogOfParts):
         self.metastore.close()
 
     def stores(self) -> tuple[MetastoreStore, EntryStore]:
-        return MetastoreStore(self.name, self.metastore), EntryStore(self.name, self._tables.location)
-
-    def adopt_table(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
-        return self._tables.adopt(path, table)
-
-    def list_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[dict[str, str]]:
-        return self._partitions.specs(path, spec)
-
-    def get_partition(self, path: ObjectPath, spec: PartitionSpec) -> CatalogPartition:
-        return self._partitions.get(path, spec)
-
-    def get_table_statistics(self, path: ObjectPath, spec: PartitionSpec | None = None) -> TableStatistics:
-        statistics = self._tables.statistics(path)
-        return statistics if spec is None else self.get_partition(path, spec).statistics
-
-    def get_column_statistics(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
-        return self._tables.column_statistics(path)
-
-    def load(self, path: ObjectPath) -> Table:
-        """Return a table as stored in the metastore.
-
-        :raises TableNotFoundError: when it or its database is missing.
-        """
-        return self._tables.load(path)
+        return MetastoreStore(self.name, self.metastore), EntryStore(self.name, self.location)
 
     def check_path(self, path: ObjectPath) -> None:
-        self._session.check_name("database", path.database, MAX_DATABASE_NAME)
-        self._session.check_name("table", path.name, MAX_NAME)
+        self.session.check_name("database", path.database, MAX_DATABASE_NAME)
+        self.session.check_name("table", path.name, MAX_NAME)

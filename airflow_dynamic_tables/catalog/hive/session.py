@@ -24,6 +24,7 @@ from hive_metastore.ttypes import (
 )
 
 from airflow_dynamic_tables.catalog.base import database_taken, no_database, not_empty
+from airflow_dynamic_tables.catalog.operations import CatalogOfPartitionsAndFunctions
 from airflow_dynamic_tables.catalog.values import CatalogDatabase
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import PREFIX
@@ -104,58 +105,55 @@ class HiveSession:
 _COMMENT = f"{PREFIX}comment"
 
 
-@dataclass(frozen=True, slots=True)
-class HiveDatabases:
+class HiveDatabases(CatalogOfPartitionsAndFunctions):
     """Databases; ``warehouse`` is the folder for new ones, ``None`` for the metastore's own."""
 
-    session: HiveSession
-    warehouse: str | None
+    def __init__(self, name: str, metastore: Metastore, warehouse: str | None = None, default_database: str = "default") -> None:
+        super().__init__(name, default_database)
+        self.metastore = metastore
+        self.warehouse = warehouse.rstrip("/") if warehouse is not None else None
+        self.session = HiveSession(name, metastore)
 
-    def names(self) -> list[str]:
-        """Return the names of all databases, sorted."""
+    def list_databases(self) -> list[str]:
         return sorted(self.session.call("get_all_databases"))
 
-    def get(self, database: str) -> CatalogDatabase:
-        """Return a database."""
-        stored = self.load(database)
+    def get_database(self, database: str) -> CatalogDatabase:
+        stored = self.load_database(database)
         parameters = dict(stored.parameters or {})
         comment = parameters.pop(_COMMENT, None)
         return CatalogDatabase(stored.description or None if comment is None else json.loads(comment), parameters)
 
-    def create(self, database: str, value: CatalogDatabase) -> None:
-        """Create a database."""
+    def _create_database(self, database: str, value: CatalogDatabase) -> None:
         self.session.check_name("database", database, MAX_DATABASE_NAME)
         place = None if self.warehouse is None or database == "default" else f"{self.warehouse}/{database}.db"
         created = Database(database, value.comment, place, dict(value.properties), ownerName=getpass.getuser())
         try:
             self.session.call("create_database", created)
         except AlreadyExistsError as error:
-            raise database_taken(self.session.catalog, database) from error
+            raise database_taken(self.name, database) from error
 
-    def alter(self, database: str, value: CatalogDatabase) -> None:
-        """Replace comment and properties."""
-        stored = self.load(database)
+    def _alter_database(self, database: str, value: CatalogDatabase) -> None:
+        stored = self.load_database(database)
         # Hive 2 and 3 never change the description of a database.
         comment = {} if (stored.description or None) == value.comment else {_COMMENT: json.dumps(value.comment)}
         stored.parameters = {**value.properties, **comment}
         self.session.call("alter_database", database, stored)
 
-    def drop(self, database: str, *, cascade: bool = False) -> None:
-        """Drop a database."""
-        self.load(database)  # a missing database would be reported as a NullPointerException
+    def _drop_database(self, database: str, *, cascade: bool) -> None:
+        self.load_database(database)  # a missing database would be reported as a NullPointerException
         try:
             self.session.call("drop_database", database, False, cascade)
         except NotEmptyError as error:
-            raise not_empty(self.session.catalog, database) from error
+            raise not_empty(self.name, database) from error
 
-    def load(self, database: str) -> Database:
+    def load_database(self, database: str) -> Database:
         """Return a database as stored in the metastore.
 
         :raises DatabaseNotFoundError: when it is missing.
         """
         if not is_legal(database):
-            raise no_database(self.session.catalog, database)
+            raise no_database(self.name, database)
         try:
             return self.session.call("get_database", database)
         except NotFoundError as error:
-            raise no_database(self.session.catalog, database) from error
+            raise no_database(self.name, database) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from uuid import uuid4
 
 from hive_metastore.ttypes import Table, TableStatsRequest
@@ -11,7 +11,7 @@ from hive_metastore.ttypes import Table, TableStatsRequest
 from airflow_dynamic_tables.catalog import delta_entries as delta
 from airflow_dynamic_tables.catalog.base import no_database, no_table, no_version, other_kind, table_taken
 from airflow_dynamic_tables.catalog.hive.encoding import adopted, column_statistics_of, from_hive, statistics_of, to_hive, update
-from airflow_dynamic_tables.catalog.hive.session import KEEP_STATISTICS, MAX_NAME, HiveDatabases, HiveSession, is_legal
+from airflow_dynamic_tables.catalog.hive.session import KEEP_STATISTICS, MAX_NAME, HiveDatabases, is_legal
 from airflow_dynamic_tables.catalog.values import (
     ONE_OFF,
     AnyTable,
@@ -23,6 +23,7 @@ from airflow_dynamic_tables.catalog.values import (
 from airflow_dynamic_tables.clients.metastore.tables import KIND, REVISION, format_of, location_of
 from airflow_dynamic_tables.clients.retrying import after_conflicts
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.partitions import PartitionSpec
 from airflow_dynamic_tables.exceptions import AlreadyExistsError, ConflictError, NotFoundError, TableNotFoundError
 
 _TOGETHER = 300
@@ -33,36 +34,27 @@ class _OvertakenError(ConflictError):
     """A concurrent write came first; unlike a conflict that a change itself reports, it is worth another attempt."""
 
 
-@dataclass(frozen=True, slots=True)
-class HiveTables:
+class HiveTables(HiveDatabases):
     """Tables, dynamic tables and views; every change is a compare-and-swap."""
 
-    session: HiveSession
-    databases: HiveDatabases
-
-    def names(self, database: str) -> list[str]:
-        """Return the names of tables, dynamic tables and views, sorted."""
+    def list_tables(self, database: str) -> list[str]:
         return self._names(database, "get_all_tables", database)
 
-    def dynamic_names(self, database: str) -> list[str]:
-        """Return the names of the dynamic tables, sorted."""
+    def list_dynamic_tables(self, database: str) -> list[str]:
         kind = f'hive_filter_field_params__{KIND} = "dynamic_table"'
         return self._names(database, "get_table_names_by_filter", database, kind, -1)
 
-    def dynamic(self, database: str) -> dict[str, CatalogDynamicTable]:
-        """Return the dynamic tables, hundreds per call."""
-        names = self.dynamic_names(database)
+    def get_dynamic_tables(self, database: str) -> dict[str, CatalogDynamicTable]:
+        names = self.list_dynamic_tables(database)
         asked = (names[start : start + _TOGETHER] for start in range(0, len(names), _TOGETHER))
         stored = [table for some in asked for table in self.session.call("get_table_objects_by_name", database, some)]
         tables = {one.tableName: self.value(one) for one in sorted(stored, key=lambda one: str(one.tableName))}
         return {name: table for name, table in tables.items() if isinstance(table, CatalogDynamicTable)}
 
-    def view_names(self, database: str) -> list[str]:
-        """Return the names of the views, sorted."""
+    def list_views(self, database: str) -> list[str]:
         return self._names(database, "get_tables_by_type", database, "*", "VIRTUAL_VIEW")
 
-    def get(self, path: ObjectPath, version: str | None = None) -> AnyTable:
-        """Return a table; the metastore has only the current version."""
+    def get_table(self, path: ObjectPath, version: str | None = None) -> AnyTable:
         return self.as_stored(path, self.load(path), version)
 
     def as_stored(self, path: ObjectPath, stored: Table, version: str | None = None) -> AnyTable:
@@ -71,15 +63,15 @@ class HiveTables:
         if delta.is_delta(table):
             known = delta.as_stored(replace(table, location=location_of(stored)), version)
             if known is None:
-                raise no_version(self.session.catalog, path, str(version))
+                raise no_version(self.name, path, str(version))
             return known
         if version is not None and not (isinstance(table, CatalogDynamicTable) and table.snapshot == version):
-            raise no_version(self.session.catalog, path, version)
+            raise no_version(self.name, path, version)
         return table
 
     def value(self, stored: Table) -> AnyTable:
         """Return the value of a metastore table."""
-        return from_hive(self.session.catalog, stored)
+        return from_hive(self.name, stored)
 
     def location(self, path: ObjectPath, table_format: str) -> str | None:
         """Return the location of a table of this package; ``None`` when there is none of that name and format."""
@@ -93,26 +85,24 @@ class HiveTables:
         location = location_of(stored)
         return location.rstrip("/") if location is not None else None
 
-    def statistics(self, path: ObjectPath) -> TableStatistics:
-        """Return the size of a table, as far as Hive or Spark computed it."""
-        return statistics_of(self.load(path).parameters or {})
+    def get_table_statistics(self, path: ObjectPath, spec: PartitionSpec | None = None) -> TableStatistics:
+        statistics = statistics_of(self.load(path).parameters or {})
+        return statistics if spec is None else self.get_partition(path, spec).statistics
 
-    def column_statistics(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
-        """Return statistics by column name, as far as Hive or Spark computed them."""
+    def get_column_statistics(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
         names = {column.name.lower(): column.name for column in self.value(self.load(path)).columns}
         request = TableStatsRequest(path.database, path.name, list(names), engine="hive")
         answer = self.session.call("get_table_statistics_req", request).tableStats if names else ()
         return {names[one.colName]: column_statistics_of(one.statsData) for one in answer}
 
-    def exists(self, path: ObjectPath) -> bool:
-        """Return whether a table, dynamic table or view exists."""
+    def table_exists(self, path: ObjectPath) -> bool:
         try:
             self.load(path)
         except TableNotFoundError:
             return False
         return True
 
-    def create(self, path: ObjectPath, table: AnyTable) -> None:
+    def _create_table(self, path: ObjectPath, table: AnyTable) -> None:
         """Create a table, dynamic table or view.
 
         The folder of a dynamic table has a unique name: a renamed table keeps its folder, which must not be shared by the next
@@ -120,18 +110,18 @@ class HiveTables:
 
         :raises UnsupportedError: when a Hive table cannot have that name, those types or those properties.
         """
-        database = self.databases.load(path.database)
+        database = self.load_database(path.database)
         self.session.check_name("table", path.name, MAX_NAME)
         folder = f"{path.name}-{uuid4().hex}" if isinstance(table, CatalogDynamicTable) else path.name
-        created = to_hive(self.session.catalog, path, table, f"{database.locationUri}/{folder}")
+        created = to_hive(self.name, path, table, f"{database.locationUri}/{folder}")
         if not isinstance(table, CatalogView) and not table.partition_keys:
             created.parameters["DO_NOT_UPDATE_STATS"] = "true"
         try:
             self.session.call("create_table", created)
         except AlreadyExistsError as error:
-            raise table_taken(self.session.catalog, path) from error
+            raise table_taken(self.name, path) from error
 
-    def change(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
+    def change_table(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
         """Replace the metadata.
 
         Columns and location of a dynamic table that has a version are owned by its commits and are not changed.
@@ -142,41 +132,38 @@ class HiveTables:
             before = self.value(stored)
             after = change(before)
             if type(before) is not type(after):
-                raise other_kind(self.session.catalog, path, before, after)
-            update(self.session.catalog, stored, after)
+                raise other_kind(self.name, path, before, after)
+            update(self.name, stored, after)
             seen.append(before)
 
         self._change_stored(path, replace_value)
         return seen[-1]
 
-    def adopt(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
-        """Convert a table to a dynamic table; return whether it was not one before."""
-        if isinstance(self.get(path), CatalogDynamicTable):
+    def adopt_table(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
+        if isinstance(self.get_table(path), CatalogDynamicTable):
             return False
-        self._change_stored(path, lambda stored: adopted(self.session.catalog, path, stored, table))
+        self._change_stored(path, lambda stored: adopted(self.name, path, stored, table))
         return True
 
-    def rename(self, path: ObjectPath, new_name: str) -> None:
-        """Rename a table."""
+    def _rename_table(self, path: ObjectPath, new_name: str) -> None:
         stored = self.load(path)
         renamed = ObjectPath(path.database, new_name)
         self.session.check_name("table", new_name, MAX_NAME)
-        if self.exists(renamed):
-            raise table_taken(self.session.catalog, renamed)
+        if self.table_exists(renamed):
+            raise table_taken(self.name, renamed)
         stored.tableName = new_name
         try:
             self.session.call("alter_table_with_environment_context", path.database, path.name, stored, KEEP_STATISTICS)
         except AlreadyExistsError as error:
-            raise table_taken(self.session.catalog, renamed) from error
+            raise table_taken(self.name, renamed) from error
 
-    def drop(self, path: ObjectPath) -> None:
-        """Drop a table, dynamic table or view; the data files are kept."""
+    def _drop_table(self, path: ObjectPath) -> None:
         if not is_legal(path.database, path.name):
-            raise no_table(self.session.catalog, path)
+            raise no_table(self.name, path)
         try:
             self.session.call("drop_table", path.database, path.name, False)
         except NotFoundError as error:
-            raise no_table(self.session.catalog, path) from error
+            raise no_table(self.name, path) from error
 
     def load(self, path: ObjectPath) -> Table:
         """Return a table as stored in the metastore.
@@ -184,11 +171,11 @@ class HiveTables:
         :raises TableNotFoundError: when it or its database is missing.
         """
         if not is_legal(path.database, path.name):
-            raise no_table(self.session.catalog, path)
+            raise no_table(self.name, path)
         try:
             return self.session.call("get_table", path.database, path.name)
         except NotFoundError as error:
-            raise no_table(self.session.catalog, path) from error
+            raise no_table(self.name, path) from error
 
     def _change_stored(self, path: ObjectPath, change: Callable[[Table], None]) -> None:
         """Read, change and write a table; retry after a concurrent write of this package.
@@ -214,8 +201,8 @@ class HiveTables:
 
     def _names(self, database: str, method: str, *arguments: object) -> list[str]:
         if not is_legal(database):
-            raise no_database(self.session.catalog, database)
+            raise no_database(self.name, database)
         names = sorted(self.session.call(method, *arguments))
         if not names:
-            self.databases.load(database)  # the metastore returns no tables for a missing database
+            self.load_database(database)  # the metastore returns no tables for a missing database
         return names

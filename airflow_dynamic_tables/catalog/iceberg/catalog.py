@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from pyiceberg.catalog import Catalog
@@ -37,7 +36,6 @@ from airflow_dynamic_tables.catalog.base import (
     partition_keys,
     table_taken,
 )
-from airflow_dynamic_tables.catalog.composite import CatalogOfTables
 from airflow_dynamic_tables.catalog.iceberg.encoding import (
     adopted,
     check_kept,
@@ -51,6 +49,7 @@ from airflow_dynamic_tables.catalog.iceberg.encoding import (
     server_of,
     statistics_of,
 )
+from airflow_dynamic_tables.catalog.operations import CatalogOfOperations
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDatabase,
@@ -153,35 +152,32 @@ _TECHNICAL = {"location", "exists", "owner-type", "ownerType"}
 """Properties of a namespace that the catalog sets itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class IcebergDatabases:
+class IcebergDatabases(CatalogOfOperations):
     """Namespaces; nested ones are neither listed nor found."""
 
-    session: IcebergSession
+    def __init__(self, name: str, server: IcebergServer, default_database: str = "default") -> None:
+        super().__init__(name, default_database)
+        self.session = IcebergSession(server)
 
-    def names(self) -> list[str]:
-        """Return the names of all databases, sorted."""
+    def list_databases(self) -> list[str]:
         with self.session.server.errors():
             listed = self.session.tables.list_namespaces()
         return sorted(names[0] for names in listed if len(names) == 1 and self.session.is_legal(names[0]))
 
-    def get(self, database: str) -> CatalogDatabase:
-        """Return a database."""
+    def get_database(self, database: str) -> CatalogDatabase:
         properties = self._properties(database)
         comment = properties.pop(self._comment, None)
         comment = properties.pop(_OWN_COMMENT, comment)
         return CatalogDatabase(comment or None, {key: text for key, text in properties.items() if key not in _TECHNICAL})
 
-    def exists(self, database: str) -> bool:
-        """Return whether a database exists."""
+    def database_exists(self, database: str) -> bool:
         try:
             self._properties(database)
         except DatabaseNotFoundError:
             return False
         return True
 
-    def create(self, database: str, value: CatalogDatabase) -> None:
-        """Create a namespace."""
+    def _create_database(self, database: str, value: CatalogDatabase) -> None:
         self.session.check_name("database", database)
         comment = {self._comment: value.comment} if value.comment is not None else {}
         try:
@@ -192,8 +188,7 @@ class IcebergDatabases:
         except NamespaceAlreadyExistsError as error:
             raise database_taken(self.session.catalog, database) from error
 
-    def alter(self, database: str, value: CatalogDatabase) -> None:
-        """Replace comment and properties."""
+    def _alter_database(self, database: str, value: CatalogDatabase) -> None:
         before = self._properties(database)
         after = dict(value.properties)
         if value.comment is not None:
@@ -204,8 +199,7 @@ class IcebergDatabases:
         with self.session.asking(database) as tables:
             tables.update_namespace_properties((database,), before.keys() - after.keys() - stay, after)
 
-    def drop(self, database: str, *, cascade: bool = False) -> None:
-        """Drop a namespace and, with ``cascade``, its tables; their files are kept."""
+    def _drop_database(self, database: str, *, cascade: bool) -> None:
         try:
             with self.session.asking(database) as tables:
                 tables.load_namespace_properties((database,))
@@ -213,12 +207,12 @@ class IcebergDatabases:
                 if names and not cascade:
                     raise not_empty(self.session.catalog, database)
                 for name in names:
-                    self._drop_table(name)
+                    self._forget_table(name)
                 tables.drop_namespace((database,))
         except NamespaceNotEmptyError as error:
             raise not_empty(self.session.catalog, database) from error
 
-    def _drop_table(self, name: tuple[str, ...]) -> None:
+    def _forget_table(self, name: tuple[str, ...]) -> None:
         try:
             self.session.tables.drop_table(name)
         except NoSuchTableError:
@@ -240,34 +234,27 @@ class IcebergDatabases:
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class IcebergTables:
+class IcebergTables(IcebergDatabases):
     """Tables and dynamic tables; every change of their properties is a compare-and-swap."""
 
-    session: IcebergSession
-
-    def names(self, database: str) -> list[str]:
-        """Return the names of tables and dynamic tables, sorted."""
+    def list_tables(self, database: str) -> list[str]:
         with self.session.asking(database) as tables:
             tables.load_namespace_properties((database,))  # some catalogs return no tables for a missing database
             return sorted(name[-1] for name in tables.list_tables((database,)))
 
-    def dynamic_names(self, database: str) -> list[str]:
-        """Return the names of the dynamic tables, sorted."""
-        return [*self.dynamic(database)]
+    def list_dynamic_tables(self, database: str) -> list[str]:
+        return [*self.get_dynamic_tables(database)]
 
-    def dynamic(self, database: str) -> dict[str, CatalogDynamicTable]:
-        """Return the dynamic tables; every table is loaded, because no Iceberg catalog can filter them."""
+    def get_dynamic_tables(self, database: str) -> dict[str, CatalogDynamicTable]:
         values = {name: from_iceberg(table) for name, table in self._all(database) if is_dynamic(table.metadata)}
         return {name: value for name, value in values.items() if isinstance(value, CatalogDynamicTable)}
 
     def _all(self, database: str) -> Iterator[tuple[str, Table]]:
-        for name in self.names(database):
+        for name in self.list_tables(database):
             with suppress(TableNotFoundError):  # dropped concurrently
                 yield name, self.load(ObjectPath(database, name))
 
-    def get(self, path: ObjectPath, version: str | None = None) -> AnyTable:
-        """Return a table as of a version."""
+    def get_table(self, path: ObjectPath, version: str | None = None) -> AnyTable:
         physical = self.load(path)
         try:
             value = from_iceberg(physical, version)
@@ -277,16 +264,14 @@ class IcebergTables:
             raise no_version(self.session.catalog, path, str(version))
         return value
 
-    def exists(self, path: ObjectPath) -> bool:
-        """Return whether a table exists."""
+    def table_exists(self, path: ObjectPath) -> bool:
         try:
             self.load(path)
         except TableNotFoundError:
             return False
         return True
 
-    def create(self, path: ObjectPath, table: AnyTable) -> None:
-        """Create an Iceberg table; that of a dynamic table has no columns and no version before the first commit."""
+    def _create_table(self, path: ObjectPath, table: AnyTable) -> None:
         value = check_kind(self.session.catalog, path, table)
         self.session.check_name("table", path.name)
         is_table = isinstance(value, CatalogTable)
@@ -326,8 +311,7 @@ class IcebergTables:
             self.session.tables.drop_table((path.database, path.name))
             raise
 
-    def change(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
-        """Replace the metadata of this package; columns and rows are owned by commits."""
+    def change_table(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
 
         def attempt(physical: Table) -> AnyTable:
             before = from_iceberg(physical)
@@ -342,8 +326,7 @@ class IcebergTables:
 
         return self._swapped(path, attempt)
 
-    def adopt(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
-        """Convert a table to a dynamic table; return whether it was not one before."""
+    def adopt_table(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
 
         def attempt(physical: Table) -> bool:
             if is_dynamic(physical.metadata):
@@ -357,14 +340,13 @@ class IcebergTables:
         adopted(self.session.catalog, path, physical, table)  # fails before the tag is created
         return self._swapped(path, attempt)
 
-    def rename(self, path: ObjectPath, new_name: str) -> None:
-        """Rename a table; the files are not moved."""
+    def _rename_table(self, path: ObjectPath, new_name: str) -> None:
         self.load(path)
         renamed = ObjectPath(path.database, new_name)
         self.session.check_name("table", new_name)
         try:
             with self.session.asking(path.database) as tables:
-                if not self.session.server.traits.checks_new_names and self.exists(renamed):
+                if not self.session.server.traits.checks_new_names and self.table_exists(renamed):
                     raise TableAlreadyExistsError(renamed)
                 tables.rename_table((path.database, path.name), (path.database, new_name))
         except (TableAlreadyExistsError, AlreadyExistsError) as error:
@@ -374,8 +356,7 @@ class IcebergTables:
         except NoSuchTableError as error:
             raise no_table(self.session.catalog, path) from error
 
-    def drop(self, path: ObjectPath) -> None:
-        """Drop a table, even if its metadata is missing; the files are kept."""
+    def _drop_table(self, path: ObjectPath) -> None:
         try:
             with self.session.asking(path.database) as tables:
                 if not self.session.is_legal(path.name):
@@ -432,7 +413,7 @@ def _spec(schema: Schema, keys: tuple[str, ...]) -> IcebergSpec:
     return IcebergSpec(*fields)
 
 
-class IcebergCatalog(CatalogOfTables):
+class IcebergCatalog(IcebergTables):
     """Namespaces and Iceberg tables of a REST catalog, a Hive metastore, Glue or a database.
 
     Partitions and statistics come from the tables' own metadata and cannot be changed here; views and functions are
@@ -442,15 +423,6 @@ class IcebergCatalog(CatalogOfTables):
     """
 
     publishes_drafts = True
-
-    _databases: IcebergDatabases
-    _tables: IcebergTables
-
-    def __init__(self, name: str, server: IcebergServer, default_database: str = "default") -> None:
-        super().__init__(name, default_database)
-        self._session = IcebergSession(server)
-        self._databases = IcebergDatabases(self._session)
-        self._tables = IcebergTables(self._session)
 
     @classmethod
     def from_entry(cls, entry: CatalogEntry, defaults: CatalogDefaults) -> Self:  # noqa: ARG003 - it needs none
@@ -462,28 +434,22 @@ class IcebergCatalog(CatalogOfTables):
 
     def close(self) -> None:
         """Close connections."""
-        self._session.close()
+        self.session.close()
 
     def stores(self) -> tuple[IcebergStore]:
-        return (self._tables.store(),)
-
-    def database_exists(self, database: str) -> bool:
-        return self._databases.exists(database)
+        return (self.store(),)
 
     def check_path(self, path: ObjectPath) -> None:
-        self._session.check_name("database", path.database)
-        self._session.check_name("table", path.name)
-
-    def adopt_table(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
-        return self._tables.adopt(path, table)
+        self.session.check_name("database", path.database)
+        self.session.check_name("table", path.name)
 
     def get_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
         wanted: Mapping[str, str] = spec or {}
-        keys = partition_keys(self.name, path, self._tables.get(path), wanted)
-        return partitions_of(self._tables.load(path), keys, wanted)
+        keys = partition_keys(self.name, path, self.get_table(path), wanted)
+        return partitions_of(self.load(path), keys, wanted)
 
     def get_table_statistics(self, path: ObjectPath, spec: PartitionSpec | None = None) -> TableStatistics:
-        return statistics_of(self._tables.load(path)) if spec is None else self.get_partition(path, spec).statistics
+        return statistics_of(self.load(path)) if spec is None else self.get_partition(path, spec).statistics
 
     def get_column_statistics(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
-        return column_statistics_of(self._tables.load(path))
+        return column_statistics_of(self.load(path))

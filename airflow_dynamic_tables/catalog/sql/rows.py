@@ -1,15 +1,16 @@
-"""Rows of the ``sql`` catalog: registers, conditions and transactions."""
+"""Rows of the ``sql`` catalog: registers, conditions, transactions, and databases."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, TableClause, column, delete, inspect, select, table
+from sqlalchemy import ColumnElement, Connection, TableClause, column, delete, inspect, select, table, update
 
-from airflow_dynamic_tables.catalog.base import no_database
+from airflow_dynamic_tables.catalog.base import database_taken, ignoring, no_database, not_empty
+from airflow_dynamic_tables.catalog.operations import CatalogOfPartitionsAndFunctions
 from airflow_dynamic_tables.catalog.values import CatalogDatabase
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import (
@@ -19,6 +20,7 @@ from airflow_dynamic_tables.clients.database.tables import (
     databases,
 )
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.exceptions import DatabaseNotFoundError
 
 
 class Register(NamedTuple):
@@ -130,3 +132,56 @@ class RowStore:
 
         with self.database.changing_schema() as connection:
             SqlCatalogBaseTable.metadata.create_all(connection)
+
+
+class SqlDatabases(CatalogOfPartitionsAndFunctions):
+    """Databases as rows; renaming or dropping one also applies to its content."""
+
+    def __init__(self, name: str, database: Database, default_database: str = "default") -> None:
+        super().__init__(name, default_database)
+        self.store = RowStore(name, database)
+
+    def list_databases(self) -> list[str]:
+        with self.store.transaction() as rows:
+            return sorted(rows.connection.scalars(select(databases.c.name).where(databases.c.catalog == rows.catalog)))
+
+    def get_database(self, database: str) -> CatalogDatabase:
+        with self.store.transaction() as rows:
+            return rows.get_database(database)
+
+    def _create_database(self, database: str, value: CatalogDatabase) -> None:
+        with self.store.transaction() as rows:
+            if not rows.insert(databases, {"name": database, "value": asdict(value)}):
+                raise database_taken(rows.catalog, database)
+
+    def _alter_database(self, database: str, value: CatalogDatabase) -> None:
+        with self.store.transaction() as rows:
+            change = update(databases).where(*rows.of_database(database)).values(value=asdict(value))
+            if rows.connection.execute(change).rowcount == 0:
+                raise no_database(rows.catalog, database)
+
+    def rename_database(self, database: str, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+        """See :meth:`ReadableWritableCatalog.rename_database`; the files of its tables are not moved."""
+        with ignoring(DatabaseNotFoundError, ignore_if_not_exists), self.store.transaction() as rows:
+            if not rows.lock_database(database):
+                raise no_database(rows.catalog, database)
+            value = asdict(rows.get_database(database))
+            if not rows.insert(databases, {"name": new_name, "value": value}):
+                raise database_taken(rows.catalog, new_name)
+
+            for register in (*TABLES, PARTITIONS, FUNCTIONS, NAMESPACES):
+                move = update(register.table).where(*rows.within(register, database)).values({register.database: new_name})
+                rows.connection.execute(move)
+            rows.connection.execute(delete(databases).where(*rows.of_database(database)))
+
+    def _drop_database(self, database: str, *, cascade: bool) -> None:
+        with self.store.transaction() as rows:
+            if not rows.lock_database(database):
+                raise no_database(rows.catalog, database)
+            dropped = sum([rows.delete(register, database) for register in (*TABLES, FUNCTIONS)])
+            if dropped and not cascade:
+                raise not_empty(rows.catalog, database)  # rolls back
+
+            for register in (PARTITIONS, NAMESPACES):
+                rows.delete(register, database)
+            rows.connection.execute(delete(databases).where(*rows.of_database(database)))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -18,13 +19,12 @@ from airflow_dynamic_tables.catalog.base import (
     no_partition,
     no_table,
     no_version,
-    one_partition,
     other_kind,
     partition_keys,
     partition_taken,
     table_taken,
 )
-from airflow_dynamic_tables.catalog.sql.rows import ENTRIES, PARTITIONS, PHYSICAL, TABLES, Rows, RowStore
+from airflow_dynamic_tables.catalog.sql.rows import ENTRIES, PARTITIONS, PHYSICAL, TABLES, Rows, SqlDatabases
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDynamicTable,
@@ -37,12 +37,15 @@ from airflow_dynamic_tables.catalog.values import (
     is_own,
     unreadable,
 )
+from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.formats import is_placed_by_entry
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import PartitionSpec, describe
 from airflow_dynamic_tables.exceptions import InvalidPartitionError, TableNotFoundError, UnsupportedError
 
 if TYPE_CHECKING:  # PyIceberg takes 0.3 s to import
+    from pyiceberg.catalog.sql import SqlCatalog as IcebergCatalog
+
     from airflow_dynamic_tables.catalog.sql.physical import PhysicalTable, PhysicalTables
 
 
@@ -104,20 +107,29 @@ _ODD = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 100
 
 
-@dataclass(frozen=True, slots=True)
-class SqlTables:
+class SqlTables(SqlDatabases):
     """Rows of this package, and tables that only PyIceberg knows.
 
     :param warehouse: URI of the folder for new tables.
-    :param physical: opens PyIceberg's catalog, on first use.
     """
 
-    store: RowStore
-    warehouse: str
-    physical: Callable[[], PhysicalTables]
+    def __init__(self, name: str, database: Database, warehouse: str, default_database: str = "default") -> None:
+        super().__init__(name, database, default_database)
+        self.warehouse = warehouse
 
-    def names(self, database: str) -> list[str]:
-        """Return the names of tables, dynamic tables and views, sorted."""
+    @cached_property
+    def _physical(self) -> PhysicalTables:
+        from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables  # PyIceberg takes 0.3 s to import
+
+        self.store.create_iceberg_tables()
+        return PhysicalTables(self.name, self.store.database, self.warehouse)
+
+    @property
+    def iceberg(self) -> IcebergCatalog:
+        """PyIceberg's catalog of the physical tables; its namespaces are the databases."""
+        return self._physical.iceberg
+
+    def list_tables(self, database: str) -> list[str]:
         with self.store.transaction() as rows:
             rows.get_database(database)
             names = (
@@ -126,12 +138,10 @@ class SqlTables:
             )
             return sorted(set().union(*names))
 
-    def dynamic_names(self, database: str) -> list[str]:
-        """Return the names of the dynamic tables, sorted."""
+    def list_dynamic_tables(self, database: str) -> list[str]:
         return self._names_of(database, _DYNAMIC)
 
-    def dynamic(self, database: str) -> dict[str, CatalogDynamicTable]:
-        """Return the dynamic tables from their rows, without reading Iceberg metadata."""
+    def get_dynamic_tables(self, database: str) -> dict[str, CatalogDynamicTable]:
         with self.store.transaction() as rows:
             rows.get_database(database)
             columns = ENTRIES.table.c
@@ -143,8 +153,7 @@ class SqlTables:
         tables = {row.name: decode(_DYNAMIC, row.value, f"{database}.{row.name}") for row in stored}
         return {name: table for name, table in tables.items() if isinstance(table, CatalogDynamicTable)}
 
-    def view_names(self, database: str) -> list[str]:
-        """Return the names of the views, sorted."""
+    def list_views(self, database: str) -> list[str]:
         return self._names_of(database, "view")
 
     def _names_of(self, database: str, kind: str) -> list[str]:
@@ -153,8 +162,7 @@ class SqlTables:
             query = select(ENTRIES.table.c.name).where(*rows.within(ENTRIES, database), ENTRIES.table.c.kind == kind)
             return sorted(rows.connection.scalars(query))
 
-    def get(self, path: ObjectPath, version: str | None = None) -> AnyTable:
-        """Return a table; Iceberg metadata takes precedence over its row."""
+    def get_table(self, path: ObjectPath, version: str | None = None) -> AnyTable:
         return self.as_stored(path, *self.load(path), version)
 
     def as_stored(
@@ -163,14 +171,14 @@ class SqlTables:
         """Return the result of :meth:`get` for what :meth:`load` returned."""
         if physical is None and not delta.is_delta(entry):
             if entry is None or version is not None:
-                raise no_table(self.store.catalog, path)
+                raise no_table(self.name, path)
             return entry
         try:
             stored = physical.as_stored(entry, version) if physical is not None else delta.as_stored(entry, version)
         except UnsupportedError as error:
-            raise UnsupportedError(f"{path} in catalog {self.store.catalog}: {error}") from error
+            raise UnsupportedError(f"{path} in catalog {self.name}: {error}") from error
         if stored is None:
-            raise no_version(self.store.catalog, path, str(version))
+            raise no_version(self.name, path, str(version))
         return stored
 
     def load(self, path: ObjectPath) -> tuple[AnyTable | None, PhysicalTable | None]:
@@ -180,29 +188,28 @@ class SqlTables:
         """
         with self.store.transaction() as rows:
             entry = _entry(rows, path)
-        physical = self.physical().load(path) if entry is None or _is_iceberg(entry) else None
+        physical = self._physical.load(path) if entry is None or _is_iceberg(entry) else None
         if entry is None and physical is None:
-            raise no_table(self.store.catalog, path)
+            raise no_table(self.name, path)
         if entry is None:
             # The first refresh creates the row, then the table: both may have been created between the two reads.
             with self.store.transaction() as rows:
                 entry = _entry(rows, path)
         return entry, physical
 
-    def statistics(self, path: ObjectPath) -> TableStatistics:
-        """Return the size of a table; unknown for formats that do not store it."""
+    def get_table_statistics(self, path: ObjectPath, spec: PartitionSpec | None = None) -> TableStatistics:
         entry, physical = self.load(path)
+        if spec is not None:
+            return self.get_partition(path, spec).statistics
         if physical is not None:
             return physical.statistics()
         return delta.statistics_of(entry) if delta.is_delta(entry) else TableStatistics()
 
-    def column_statistics(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
-        """Return statistics by column name."""
+    def get_column_statistics(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
         _, physical = self.load(path)
         return physical.column_statistics() if physical is not None else {}
 
-    def exists(self, path: ObjectPath) -> bool:
-        """Return whether a row or an Iceberg table exists."""
+    def table_exists(self, path: ObjectPath) -> bool:
         with self.store.transaction() as rows:
             return _is_taken(rows, path)
 
@@ -212,17 +219,16 @@ class SqlTables:
             entry = _entry(rows, path)
         return entry.location if is_own(entry) and entry.format == table_format else None
 
-    def create(self, path: ObjectPath, table: AnyTable) -> None:
-        """Insert a row."""
+    def _create_table(self, path: ObjectPath, table: AnyTable) -> None:
         row = {"database": path.database, "name": path.name, **encode(self._placed(path, table))}
         with self.store.transaction() as rows:
             if not rows.lock_database(path.database):
                 raise no_database(rows.catalog, path.database)
             if not rows.exists(PHYSICAL, path) and rows.insert(ENTRIES.table, row):
                 return
-        raise table_taken(self.store.catalog, path)
+        raise table_taken(self.name, path)
 
-    def change(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
+    def change_table(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
         """Lock and replace the row.
 
         :raises UnsupportedError: when only PyIceberg knows the table.
@@ -258,8 +264,7 @@ class SqlTables:
         database, name = (_ODD.sub("_", part)[:_LONGEST_NAME] for part in (path.database, path.name))
         return f"{self.warehouse.rstrip('/')}/{database}/{name}-{uuid4().hex}"
 
-    def rename(self, path: ObjectPath, new_name: str) -> None:
-        """Rename the row, the Iceberg table and their dependent rows."""
+    def _rename_table(self, path: ObjectPath, new_name: str) -> None:
         renamed = ObjectPath(path.database, new_name)
         with self.store.transaction() as rows:
             rows.lock_database(path.database)
@@ -271,13 +276,12 @@ class SqlTables:
                 change = update(register.table).where(*rows.at(register, path)).values({register.name: new_name})
                 rows.connection.execute(change)
 
-    def drop(self, path: ObjectPath) -> None:
-        """Delete the row, the Iceberg table and their dependent rows; the data files are kept."""
+    def _drop_table(self, path: ObjectPath) -> None:
         with self.store.transaction() as rows:
             dropped = sum([rows.delete(register, path.database, path.name) for register in TABLES])
             rows.delete(PARTITIONS, path.database, path.name)
         if not dropped:
-            raise no_table(self.store.catalog, path)
+            raise no_table(self.name, path)
 
 
 def described(rows: Rows, path: ObjectPath) -> tuple[AnyTable, Details]:
@@ -311,50 +315,41 @@ def _is_iceberg(entry: AnyTable) -> bool:
     return not isinstance(entry, CatalogView) and entry.format == "iceberg"
 
 
-@dataclass(frozen=True, slots=True)
-class SqlTablePartitions:
+class SqlTablePartitions(SqlTables):
     """Partitions of tables; those of Iceberg tables cannot be changed here."""
 
-    tables: SqlTables
-
-    def find(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
-        """Return the partitions that match ``spec``, ordered by their values."""
+    def get_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
         wanted = spec or {}
-        entry, physical = self.tables.load(path)
-        keys = partition_keys(self.tables.store.catalog, path, self.tables.as_stored(path, entry, physical), wanted)
+        entry, physical = self.load(path)
+        keys = partition_keys(self.name, path, self.as_stored(path, entry, physical), wanted)
         if physical is not None:
             return physical.partitions(keys, wanted)
         if delta.is_delta(entry):
             return delta.partitions_of(entry, keys, wanted)
-        with self.tables.store.transaction() as rows:
+        with self.store.transaction() as rows:
             return [partition for partition in Details(rows, path).partitions() if wanted.items() <= partition.spec.items()]
 
-    def get(self, path: ObjectPath, spec: PartitionSpec) -> CatalogPartition:
-        """Return a partition."""
-        return one_partition(self.tables.store.catalog, path, spec, self.find)
-
-    def create(self, path: ObjectPath, partitions: Sequence[CatalogPartition], *, ignore_if_exists: bool = False) -> None:
-        """Insert all rows or, on an error, none."""
-        with self.tables.store.transaction() as rows:
+    def create_partitions(
+        self, path: ObjectPath, partitions: Sequence[CatalogPartition], *, ignore_if_exists: bool = False
+    ) -> None:
+        with self.store.transaction() as rows:
             table, details = described(rows, path)
             in_order = [replace(partition, spec=full_spec(rows.catalog, path, table, partition.spec)) for partition in partitions]
             taken = details.add_partitions(in_order)
             if taken and not ignore_if_exists:
                 raise partition_taken(rows.catalog, path, taken[0].spec)  # rolls back
 
-    def alter(self, path: ObjectPath, partition: CatalogPartition) -> None:
-        """Replace the row."""
+    def _alter_partition(self, path: ObjectPath, partition: CatalogPartition) -> None:
         with self._changed(path, partition.spec) as (details, current):
             details.replace_partition(replace(partition, spec=current.spec))
 
-    def drop(self, path: ObjectPath, spec: PartitionSpec) -> None:
-        """Delete the row."""
+    def _drop_partition(self, path: ObjectPath, spec: PartitionSpec) -> None:
         with self._changed(path, spec) as (details, current):
             details.remove_partition(current.spec)
 
     @contextmanager
     def _changed(self, path: ObjectPath, spec: PartitionSpec) -> Iterator[tuple[Details, CatalogPartition]]:
-        with self.tables.store.transaction() as rows:
+        with self.store.transaction() as rows:
             details = Details(rows, path)
             try:
                 table, _ = described(rows, path)
