@@ -7,7 +7,7 @@ field has its default, unless it is :data:`REQUIRED`. The job imports this modul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -160,26 +160,28 @@ def _mapping_reader(convert: _Converter | None) -> _Converter:
 def _dataclass_reader(kind: Any) -> _Converter:
     hints = get_type_hints(kind)
     readers = ((field.name, _reader(hints[field.name])) for field in fields(kind))
-    converters = [(name, convert) for name, convert in readers if convert is not None]
-    marked = [field.name for field in fields(kind) if field.metadata.get("required")]
-    required = [field.name for field in fields(kind) if _has_no_default(field)]
+    converters = {name: convert for name, convert in readers if convert is not None}
+    marked = {field.name for field in fields(kind) if field.metadata.get("required")}
+    required = {field.name for field in fields(kind) if _has_no_default(field)}
 
     def read(data: Any) -> Any:
         if isinstance(data, kind):
             return data  # already parsed by a ledger
         if not isinstance(data, Mapping):
             raise TypeError(f"{short(data)} is no {kind.__name__}")
-        if missing := _missing(marked, data):
-            raise KeyError(missing)  # KeyError, which invalidates the entire data instead of one field
-        if missing := _missing(required, data):
-            raise ValueError(f"{missing!r} is missing")
+        if missing := marked - data.keys():
+            raise KeyError(min(missing))  # KeyError, which invalidates the entire data instead of one field
+        if missing := required - data.keys():
+            raise ValueError(f"{min(missing)!r} is missing")
         values = dict(data)
-        for name, convert in converters:
-            if name in values:
-                try:
-                    values[name] = convert(values[name])
-                except (TypeError, AttributeError, ValueError) as error:
-                    raise ValueError(f"{name}: {error}") from error
+        for name in data:
+            convert = converters.get(name)
+            if convert is None:
+                continue
+            try:
+                values[name] = convert(data[name])
+            except (TypeError, AttributeError, ValueError) as error:
+                raise ValueError(f"{name}: {error}") from error
         return kind(**values)
 
     return read
@@ -187,7 +189,3 @@ def _dataclass_reader(kind: Any) -> _Converter:
 
 def _has_no_default(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
-
-
-def _missing(names: Iterable[str], data: Mapping[str, Any]) -> str | None:
-    return next((name for name in names if name not in data), None)

@@ -15,7 +15,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -293,9 +293,9 @@ class Cache:
         """Store the result of reading those files."""
         lines: dict[TableIdentifier, bytes] = {}
         for table in definitions.tables.values():
-            lines[table.identifier] = json.dumps({"table": to_plain(table)}).encode()
+            lines[table.identifier] = json.dumps({"table": _sparse(table)}).encode()
         for source in definitions.sources.values():
-            lines[source.identifier] = json.dumps({"source": to_plain(source)}).encode()
+            lines[source.identifier] = json.dumps({"source": _sparse(source)}).encode()
         places: dict[TableIdentifier, tuple[int, int]] = {}
         position = 0
         for identifier, line in lines.items():
@@ -365,6 +365,12 @@ class Cache:
                 with contextlib.suppress(OSError):  # removed concurrently, or not a cache file
                     if now - file.stat().st_mtime > _KEPT_SECONDS:
                         file.unlink()
+
+
+def _sparse(value: DynamicTable | Source) -> dict[str, Any]:
+    """Return plain data without default values, which would take half of the time of reading a table."""
+    default = {each.name: each.default if each.default_factory is MISSING else each.default_factory() for each in fields(value)}
+    return {name: content for name, content in to_plain(value).items() if getattr(value, name) != default[name]}
 
 
 def _returned(schema: str | None) -> Returned:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -404,6 +405,7 @@ OF_ONE_DAG = tuple(each.field for each in KEYS if each.key.shared or (each.key.p
 """Fields on which the tables of one DAG must agree."""
 
 
+@cache
 def settings_of(part: AirflowPart) -> tuple[str, ...]:
     """Return the names of the settings of a part of Airflow."""
     return tuple(each.field for each in KEYS if each.key.part is part)

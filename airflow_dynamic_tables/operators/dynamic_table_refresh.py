@@ -215,5 +215,5 @@ def refresh_arguments(table: DynamicTable, definitions: Definitions, given: Mapp
     ours = {name: value for name, value in default_args_of(table).items() if name not in defaults}
     # A later try would find a durable job again, which does not write to the stage of that try.
     fixed = {"name": str(table.identifier), "durable": False}
-    page = {"doc_md": describe_table(table, definitions)}
+    page = {} if "doc_md" in given else {"doc_md": describe_table(table, definitions)}
     return {**ours, **page, **fixed, **spark, **said, **given, **beside, **beside_ours({**defaults, **said, **given})}

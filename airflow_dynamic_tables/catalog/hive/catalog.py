@@ -74,7 +74,7 @@ class HivePartitions(HiveTables):
         keys = partition_keys(self.name, path, known, spec or {})
         if delta.is_delta(known):
             return delta.partitions_of(known, keys, spec or {})
-        partitions = (_partition_from_hive(table, partition, keys) for partition in self.load_partitions(table, spec))
+        partitions = (_partition_from_hive(table, partition, keys) for partition in self._load_partitions(table, spec))
         return sorted(partitions, key=lambda partition: tuple(partition.spec.values()))
 
     def get_partition(self, path: ObjectPath, spec: PartitionSpec) -> CatalogPartition:
@@ -126,7 +126,7 @@ class HivePartitions(HiveTables):
         except NotFoundError as error:
             raise no_partition(self.name, path, spec) from error
 
-    def load_partitions(self, table: Table, spec: PartitionSpec | None = None) -> list[Partition]:
+    def _load_partitions(self, table: Table, spec: PartitionSpec | None = None) -> list[Partition]:
         keys = [field.name for field in table.partitionKeys]
         wanted = {key.lower(): value for key, value in (spec or {}).items()}
         names = self._partition_names(table, keys, wanted)
