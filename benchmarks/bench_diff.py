@@ -28,7 +28,7 @@ from airflow_dynamic_tables.services.deployments.values import Change
 from airflow_dynamic_tables.services.project import open_project
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace
-definitions = open_project(sys.argv[1]).load_all()
+definitions = open_project(sys.argv[1]).load()[0]
 with open_workspace(embedded_settings(os.environ, None)) as workspace:
     started = time.process_time()
     found = differences(workspace, definitions)

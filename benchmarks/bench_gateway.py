@@ -59,7 +59,7 @@ def _fill(home: Path, count: int) -> None:
     ]
     head = "defaults: {catalog: lake, database: sales}\nsources: [{name: raw.orders, format: parquet, path: /data}]\n"
     (home / "tables.yaml").write_text(f"{head}dynamic_tables:\n" + "\n".join(lines))
-    tables = open_project(str(home / "tables.yaml")).load_all().topological()
+    tables = open_project(str(home / "tables.yaml")).load()[0].topological()
     settings = embedded_settings({"AIRFLOW_HOME": str(home)})
     now = datetime.now(UTC)
     with open_workspace(settings) as workspace:

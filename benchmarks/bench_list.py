@@ -38,7 +38,7 @@ from airflow_dynamic_tables.services.project import open_project
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.status import list_tables
 from airflow_dynamic_tables.services.workspace import open_workspace
-definitions = open_project(sys.argv[1]).load_all()
+definitions = open_project(sys.argv[1]).load()[0]
 with open_workspace(embedded_settings(os.environ, None)) as workspace:
     started = time.process_time()
     listed = list_tables(workspace, definitions.tables)
@@ -93,7 +93,7 @@ def _make_versions(definitions: Path, environ: dict[str, str]) -> None:
     source = definitions.parent / "orders"
     source.mkdir()
     (source / "part-0.csv").write_text("2024-01-01,DE,1\n")
-    defined = open_project(str(definitions)).load_all()
+    defined = open_project(str(definitions)).load()[0]
     tables = defined.topological()
     with open_workspace(embedded_settings(environ, None)) as workspace:
         for number, table in enumerate([*tables, *(table for table in tables if table.identifier.table.endswith("0"))]):

@@ -17,7 +17,6 @@ from airflow_dynamic_tables.core.schedule import Freshness
 from airflow_dynamic_tables.definitions.cache import Cache, Tree
 from airflow_dynamic_tables.definitions.loader import (
     find_files,
-    load_definitions,
     load_drafted_definitions,
     load_sound_definitions,
     load_table_definitions,
@@ -69,13 +68,6 @@ class Project:
     def load_draft(self, drafts: Mapping[Path, bytes | None]) -> tuple[Definitions, tuple[Mistake, ...]]:
         """Load as :meth:`load` does, with the given contents of files in the folder; ``None``: the file does not exist."""
         return load_drafted_definitions(self.path, drafts, conventions=self.conventions)
-
-    def load_all(self) -> Definitions:
-        """Load all tables.
-
-        :raises DefinitionError: with every mistake of every file.
-        """
-        return load_definitions(self.path, conventions=self.conventions)
 
     def load_table(self, identifier: TableIdentifier) -> Definitions:
         """Load the definitions that a refresh of one table needs; empty if it is not declared, or not valid."""

@@ -242,20 +242,17 @@ def show_table(
     contents = _contents(workspace, {identifier: current}, reads, now)
     status = _status(_Seen(identifier, entry), contents[identifier], workspace, now, defined=defined)
     (status,) = _with_dags(workspace, [status])
+    sources: tuple[SourcePosition, ...] = ()
+    if current is not None:
+        sources = positions_of(current, workspace.ledger.source_states(current.token), sources_now or {}, reads[identifier])
     return TableDetails(
         status=status,
         table=entry,
         versions=tuple(reversed(versions[-limit:])),
         refreshes=refreshes,
         pace=paces_of(refreshes),
-        sources=_positions(workspace, current, sources_now or {}, reads[identifier]) if current is not None else (),
+        sources=sources,
     )
-
-
-def _positions(
-    workspace: Workspace, current: Version, now: Mapping[str, SourceState], read: ReadVersions
-) -> tuple[SourcePosition, ...]:
-    return positions_of(current, workspace.ledger.source_states(current.token), now, read)
 
 
 def _currents(workspace: Workspace, names: Iterable[TableIdentifier]) -> dict[TableIdentifier, Version | None]:

@@ -104,7 +104,8 @@ class Workspace:
         :param atomicity: ``staged`` refuses a format that this catalog cannot commit atomically.
         :raises UnsupportedError: if the catalog does not support the format, or not with that atomicity.
         """
-        return open_table(identifier, format, self.catalog(identifier.catalog).stores(), atomicity)
+        stores = self.catalog(identifier.catalog).stores()
+        return open_table(identifier, format, stores, atomicity)
 
     def existing_table(self, identifier: TableIdentifier) -> LakeTable:
         """Return a table in the format of its catalog entry, or in the default format of the catalog if there is no entry.

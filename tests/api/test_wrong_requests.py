@@ -35,7 +35,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, empty_state: Path) -> Iter
     with served(home, home / "definitions", Path(shutil.copy(empty_state, home / "state.db"))) as server:
         alone = TableIdentifier("lake", "sales", "alone")
         with server.workspace() as workspace:
-            ensure(workspace, open_project(str(server.definitions)).load_all().tables[alone])
+            ensure(workspace, open_project(str(server.definitions)).load()[0].tables[alone])
             suspend(workspace, alone, "it is being moved")
         server.rights.refused |= {("ann", right, "monthly") for right in Right}
         yield server

@@ -36,7 +36,7 @@ def _entry(workspace: Workspace, name: TableIdentifier = NAME) -> CatalogDynamic
 
 
 def _defined(project: Project, name: TableIdentifier = NAME) -> DynamicTable:
-    return project.load_all().tables[name]
+    return project.load()[0].tables[name]
 
 
 def test_a_created_table_is_declared_in_a_file_and_registered(
@@ -188,14 +188,14 @@ def test_a_renamed_table_keeps_its_rows_and_its_versions(say: Say, folder: Path,
     new = TableIdentifier("lake", "sales", "others")
     with pytest.raises(UnsupportedError, match="within its database"):
         say("ALTER DYNAMIC TABLE numbers RENAME TO other.database")
-    assert list(project.load_all().tables) == [NAME]
+    assert list(project.load()[0].tables) == [NAME]
     assert say("ALTER DYNAMIC TABLE numbers RENAME TO others")[0].rows == (("lake.sales.numbers", "lake.sales.others"),)
-    assert list(project.load_all().tables) == [new]
+    assert list(project.load()[0].tables) == [new]
     assert "renamed_from" not in (folder / "lake.sales.numbers.sql").read_text()
     assert say("SELECT x FROM others LIMIT 9")[0].rows == ((1,), (2,), (3,))
     assert not workspace.catalog("lake").table_exists(NAME.path)
     say(f"{NUMBERS}; ALTER DYNAMIC TABLE numbers SET FRESHNESS = '1 hour'")
-    assert sorted(project.load_all().tables) == [NAME, new]
+    assert sorted(project.load()[0].tables) == [NAME, new]
     with pytest.raises(TableAlreadyExistsError, match="choose another name"):
         say("ALTER DYNAMIC TABLE numbers RENAME TO others")
 
@@ -270,7 +270,7 @@ def test_a_statement_changes_its_own_table_among_several_in_a_line(say: Say, fol
     text = "; ".join(f"CREATE DYNAMIC TABLE lake.{name}.t FRESHNESS = '1 day' AS SELECT 1 AS x" for name in "abc")
     (folder / "line.sql").write_text(text)
     say("ALTER DYNAMIC TABLE b.t SET FRESHNESS = '1 hour'; DROP DYNAMIC TABLE c.t")
-    declared = {name.database: table.freshness.text for name, table in project.load_all().tables.items()}
+    declared = {name.database: table.freshness.text for name, table in project.load()[0].tables.items()}
     assert declared == {"a": "1 day", "b": "1 hour"}
 
 

@@ -69,7 +69,7 @@ def test_of_two_clients_that_change_one_table_at_once_one_is_told(
     (done,) = set(outcomes) & {*statements}
     (told,) = set(outcomes) - {*statements}
     assert told.startswith("Somebody else changed")
-    table = session.project.load_all().tables.get(NAME)
+    table = session.project.load()[0].tables.get(NAME)
     if done == DROP:
         assert table is None
     else:
@@ -124,7 +124,7 @@ def _killed(session: SqlSession, say: Say, statement: str, step: str, number: in
 
 
 def _state(session: SqlSession) -> tuple[str | None, str | None]:
-    table = session.project.load_all().tables.get(NAME)
+    table = session.project.load()[0].tables.get(NAME)
     declared = table.freshness.text if table is not None else None
     with _another(session) as own:
         try:
@@ -176,6 +176,6 @@ def test_what_fails_in_the_catalog_is_not_declared_either(
     for statement in (ALTER, DROP, NUMBERS.replace("numbers", "others")):
         with pytest.raises(DynamicTableError, match="cannot be reached"):
             say(statement)
-    assert list(project.load_all().tables) == [NAME]
+    assert list(project.load()[0].tables) == [NAME]
     assert _state(session) == ("1 day", "1 day")
     assert [path.name for path in folder.glob("*.sql")] == ["lake.sales.numbers.sql"]

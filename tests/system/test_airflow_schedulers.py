@@ -14,7 +14,7 @@ from airflow_dynamic_tables.clients.connections import Connection
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.schedulers.airflow import AirflowApi, Dag
 from airflow_dynamic_tables.schedulers.http import address_of
-from airflow_dynamic_tables.services.lifecycle.suspending import job_state, resume
+from airflow_dynamic_tables.services.lifecycle.suspending import resume
 from tests.support.airflow import Stack, until
 
 pytestmark = [pytest.mark.large, pytest.mark.system, pytest.mark.postgres]
@@ -51,7 +51,7 @@ def test_a_table_that_is_suspended_in_a_task_has_its_dag_paused(stack: Stack) ->
 
         with stack.airflow.workspace() as found:
             workspace = replace(found, settings=replace(found.settings, connections=lambda _: reached))
-            assert job_state(workspace, DOOMED) is JobState.SUSPENDED
+            assert workspace.dynamic_table(DOOMED).refresh_handler.job_state is JobState.SUSPENDED
             assert resume(workspace, DOOMED).workflow == f"The DAG {DAG} is unpaused."
         assert stack.get(f"/dags/{DAG}")["is_paused"] is False
 

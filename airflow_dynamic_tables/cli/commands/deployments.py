@@ -29,11 +29,10 @@ from airflow_dynamic_tables.definitions.printing import hidden_settings, stateme
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.schedulers.base import DEFAULT_SCHEDULER
-from airflow_dynamic_tables.services.deployments import applying
-from airflow_dynamic_tables.services.deployments.applying import Applied, ApplyOutcome
+from airflow_dynamic_tables.services.deployments import diffing as applying
 from airflow_dynamic_tables.services.deployments.comparing import DeployedColumns, refined
 from airflow_dynamic_tables.services.deployments.declaring import definition_of, deployed_table, deployed_tables
-from airflow_dynamic_tables.services.deployments.diffing import differences
+from airflow_dynamic_tables.services.deployments.diffing import Applied, ApplyOutcome, differences
 from airflow_dynamic_tables.services.deployments.values import Change, Difference, Touched
 from airflow_dynamic_tables.services.refresh.cascading import whole_table_time
 from airflow_dynamic_tables.services.refresh.catching_up import with_catch_up

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import Any
 
 from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.values import (
@@ -37,13 +36,11 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.formats.registry import check_held
 from airflow_dynamic_tables.services.names import check_names
 from airflow_dynamic_tables.services.tables.entries import (
-    ROWS_BEFORE,
     altered,
-    changes_rows,
     check_owner,
+    declared_entry,
     deployed_by,
-    mark,
-    new_entry,
+    new_notes,
     own_deployment,
     with_notes,
 )
@@ -120,17 +117,18 @@ def _created(
     """Create the entry of a table; return that of another deployment if it was created first."""
     identifier = table.identifier
     check_names(identifier.catalog, identifier.database, identifier.table)
+    state = None if is_there else STATES[asked][None]
+    entry = declared_entry(workspace, table, state or JobState.INITIALIZING)
     if is_there:
-        catalog.adopt_table(identifier.path, _new(workspace, table, JobState.INITIALIZING))
-        return _dynamic(identifier, catalog.get_table(identifier.path)), Registration.CREATED
-    catalog.create_database(identifier.database, CatalogDatabase(), ignore_if_exists=True)
-    check_held(identifier, table.format, catalog.stores())
-    entry = _new(workspace, table, STATES[asked][None] or JobState.INITIALIZING)
-    try:
-        catalog.create_table(identifier.path, entry)
-    except TableAlreadyExistsError:  # created concurrently, possibly by another deployment that declares it differently
-        return _dynamic(identifier, catalog.get_table(identifier.path)), Registration.UNCHANGED
-    return entry, Registration.CREATED
+        catalog.adopt_table(identifier.path, entry)
+    else:
+        catalog.create_database(identifier.database, CatalogDatabase(), ignore_if_exists=True)
+        check_held(identifier, table.format, catalog.stores())
+        with suppress(TableAlreadyExistsError):  # concurrently, possibly by a deployment that declares it differently
+            catalog.create_table(identifier.path, entry)
+            return entry, Registration.CREATED
+    registration = Registration.CREATED if is_there else Registration.UNCHANGED
+    return _dynamic(identifier, catalog.get_table(identifier.path)), registration
 
 
 def _altered(
@@ -147,7 +145,7 @@ def _altered(
     asked = Asked.FORCED_REFRESH if asked is Asked.REFRESH else asked
     check_format(workspace, identifier, entry.format, table.format)
     wanted = altered(entry, table, asked)
-    notes = {} if wanted == entry and not takes_over else _notes(workspace, entry, table, takes_over=takes_over)
+    notes = {} if wanted == entry and not takes_over else new_notes(workspace, entry, table, takes_over=takes_over)
     if with_notes(wanted, notes) == entry:
         return entry, Registration.UNCHANGED
     _log_other_workflow(entry, wanted, identifier)
@@ -160,30 +158,6 @@ def _altered(
         return with_notes(altered(current, table, asked), notes)
 
     return changed(catalog.change_table(identifier.path, changed)), Registration.ALTERED
-
-
-def _notes(workspace: Workspace, entry: CatalogDynamicTable, table: DynamicTable, *, takes_over: bool) -> dict[str, Any]:
-    """Return the notes beside an altered definition: its deployment, and the version before the rows changed."""
-    if not takes_over and altered(entry, table) == entry:
-        return {}  # only the state of its job has changed
-    own = _mark(workspace, table)
-    if not takes_over:
-        check_owner(entry, table.identifier, deployed_by(own))
-    before, now = deployed_by(entry.definition), deployed_by(own)
-    if before is not None and now is not None and before.file != now.file:
-        log.warning("%s was deployed from %s; %s declares it otherwise, and alters it.", table.identifier, before, now)
-    if not changes_rows(entry, table):
-        return own
-    current = workspace.table(table.identifier, entry.format).current()
-    return own if current is None else {**own, ROWS_BEFORE: current.token}
-
-
-def _new(workspace: Workspace, table: DynamicTable, state: JobState) -> CatalogDynamicTable:
-    return with_notes(new_entry(table, state), _mark(workspace, table))
-
-
-def _mark(workspace: Workspace, table: DynamicTable) -> dict[str, Any]:
-    return mark(own_deployment(workspace.ledger.installation(), table))
 
 
 def check_format(workspace: Workspace, identifier: TableIdentifier, known: str, wanted: str) -> None:
@@ -220,7 +194,7 @@ def adopt(workspace: Workspace, table: DynamicTable) -> Registration:
     :raises TableNotFoundError: if the table does not exist.
     :raises UnsupportedError: if its catalog does not support this, or the table does not fit the definition.
     """
-    entry = _new(workspace, table, JobState.INITIALIZING)
+    entry = declared_entry(workspace, table, JobState.INITIALIZING)
     is_new = workspace.catalog(table.identifier.catalog).adopt_table(table.identifier.path, entry)
     return Registration.ADOPTED if is_new else Registration.UNCHANGED
 
@@ -333,7 +307,8 @@ def _renamed_to(workspace: Workspace, registered: RegisteredTable, new: TableIde
         raise ConflictError(f"{target} holds files of an earlier table {new}; delete them, or choose another name.")
     with held(workspace, registered, "rename"):
         delete_workflow(workspace, entry)  # the workflow refreshes the former name
-        workspace.change(identifier, lambda now: _with_former_name(now, str(identifier)))
+        former = str(identifier)
+        workspace.change(identifier, lambda now: replace(now, refresh_handler=now.refresh_handler.being_renamed(former)))
         catalog.rename_table(identifier.path, new.table)
         finish_rename(workspace, new)
     return Renamed(identifier, new)
@@ -392,8 +367,4 @@ def release_former_name(workspace: Workspace, former: TableIdentifier, identifie
 
 def _renamed(identifier: TableIdentifier, entry: CatalogDynamicTable) -> CatalogDynamicTable:
     definition = entry.definition and {**entry.definition, "name": str(identifier)}
-    return replace(_with_former_name(entry, ""), definition=definition)
-
-
-def _with_former_name(entry: CatalogDynamicTable, name: str) -> CatalogDynamicTable:
-    return replace(entry, refresh_handler=entry.refresh_handler.being_renamed(name))
+    return replace(entry, definition=definition, refresh_handler=entry.refresh_handler.being_renamed(""))

@@ -54,11 +54,6 @@ def resume(workspace: Workspace, identifier: TableIdentifier) -> StateChange:
     return replace(change, workflow=resume_workflow(workspace, identifier))
 
 
-def job_state(workspace: Workspace, identifier: TableIdentifier) -> JobState:
-    """Return the job state of a table."""
-    return workspace.dynamic_table(identifier).refresh_handler.job_state
-
-
 def _put(workspace: Workspace, identifier: TableIdentifier, asked: Asked, reason: str = "") -> StateChange:
     """Change the state atomically, so that a concurrent refresh that writes its definition does not revert it."""
 

@@ -151,7 +151,7 @@ def earlier_holes(workspace: Workspace, registered: RegisteredTable, times: Time
         return NO_PARTITIONS
     current = registered.current()
     there = {frozenset(spec.items()) for spec in present}
-    made = made_by(times_made(history(workspace, identifier, current.number if current is not None else None, _ALL)))
+    made = _made_by(history(workspace, identifier, current.number if current is not None else None, _ALL))
     holes: list[Mapping[str, str | None]] = []
     for tick, planned in times.steps(oldest, fresh):
         late = lacking(normalised(planned, registered.columns), tick, made)
@@ -161,15 +161,13 @@ def earlier_holes(workspace: Workspace, registered: RegisteredTable, times: Time
     return PartitionSet.of(holes)
 
 
-def times_made(refreshes: Iterable[Refresh]) -> Iterator[tuple[datetime, PartitionSet]]:
-    """Return the last tick for which each refresh counts, and its partitions."""
-    return ((refresh.made_for, refresh.partitions) for refresh in refreshes)
+def _made_by(refreshes: Iterable[Refresh], *more: tuple[datetime, PartitionSet]) -> Made:
+    """Return the partitions that refreshes have made.
 
-
-def made_by(refreshes: Iterable[tuple[datetime, PartitionSet]]) -> Made:
-    """Return the partitions that refreshes have made, with the last tick that each counts for."""
+    :param more: the time and the partitions of a refresh that has no record yet.
+    """
     made: dict[frozenset[tuple[str, str | None]], datetime] = {}
-    for time, partitions in refreshes:
+    for time, partitions in (*more, *((refresh.made_for, refresh.partitions) for refresh in refreshes)):
         for spec in partitions:
             key = frozenset(spec.items())
             made[key] = max(time, made.get(key, time))
@@ -194,7 +192,7 @@ def history(workspace: Workspace, identifier: TableIdentifier, current: int | No
 
 def made_before(workspace: Workspace, identifier: TableIdentifier, current: int | None) -> Made:
     """Return the partitions made by :func:`history`, for :func:`lacking`."""
-    return made_by(times_made(history(workspace, identifier, current)))
+    return _made_by(history(workspace, identifier, current))
 
 
 def standing(refreshes: Iterable[Refresh], current: int | None) -> list[Refresh]:
@@ -385,7 +383,7 @@ def _moved_on(
     """
     current = registered.current()
     own = (request.complete_until or request.schedule_time, partitions)
-    made = made_by([own, *times_made(history(workspace, request.table.identifier, current.number if current else None))])
+    made = _made_by(history(workspace, request.table.identifier, current.number if current else None), own)
     for tick, planned in time_table(request.table).steps(fresh, max(made.values())):
         if not lacking(normalised(planned, registered.columns), tick, made).is_empty:
             break

@@ -55,13 +55,26 @@ class _MustRefreshError(Exception):
     """An input has changed or may have changed; the message describes the change."""
 
 
-def without_unchanged(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, to_do: ToDo) -> ToDo | Skipped:
-    """Remove unchanged partitions from a scheduled refresh. If nothing has changed, record a skip in the history.
+def what_remains(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, to_do: ToDo) -> ToDo | Skipped:
+    """Return the work of a refresh, if it is scheduled without unchanged partitions. If none remains, record a skip."""
+    remaining = _without_unchanged(workspace, request, registered, to_do)
+    if isinstance(remaining, Skipped) or (nothing := _nothing_to_do(request, remaining)) is None:
+        return remaining
+    return skip(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, nothing), growth=remaining.growth)
 
-    With time partitions and watermark sources, only the watermarks determine which partitions to refresh.
 
-    :return: the remaining work; all of it if a user asked for the refresh.
-    """
+def _nothing_to_do(request: RefreshRequest, to_do: ToDo) -> str | None:
+    """Return why there is nothing to refresh, or why the sources are unreadable while being rewritten; ``None`` otherwise."""
+    growth = to_do.growth
+    if growth is not None and growth.obstacle is not None and request.partitions is None and not request.full_refresh:
+        return growth.obstacle
+    if to_do.partitions.is_empty:
+        return f"no new complete partition: {growth}" if growth else "there is nothing to refresh"
+    return None
+
+
+def _without_unchanged(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, to_do: ToDo) -> ToDo | Skipped:
+    """With time partitions and watermark sources, only the watermarks determine which partitions to refresh."""
     growth = to_do.growth
     asked = to_do.partitions
     by_watermark = growth is not None and bool(request.table.formatters)

@@ -34,7 +34,7 @@ from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshS
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.refresh.catching_up import caught_up, is_unbroken
-from airflow_dynamic_tables.services.refresh.change_detection import remember, skip, without_unchanged
+from airflow_dynamic_tables.services.refresh.change_detection import remember, skip, what_remains
 from airflow_dynamic_tables.services.refresh.planning import ToDo, Why, plan
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken, planned_partitions
@@ -141,8 +141,6 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     request, to_do = _to_do(workspace, request, registered)
     if isinstance(to_do, Skipped):
         return to_do
-    if nothing := _nothing_to_do(request, to_do):
-        return skip(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, nothing), growth=to_do.growth)
     staged = registered.lake_table.stage(request.token)
     stage = replace(new_stage(workspace, registered, request.token, request.owner, staged.begin()), partitions=to_do.partitions)
     write = open_write(workspace, Operation.REFRESH, stage, staged)
@@ -161,7 +159,7 @@ def _to_do(workspace: Workspace, request: RefreshRequest, registered: Registered
     partitions = planned_partitions(request, registered.columns, growth)
     if request.partitions is None:
         partitions = with_undone(partitions, registered, request.table.partition_keys)
-    return request, without_unchanged(workspace, request, registered, ToDo(partitions, growth))
+    return request, what_remains(workspace, request, registered, ToDo(partitions, growth))
 
 
 def _still_registered(workspace: Workspace, registered: RegisteredTable) -> RegisteredTable:
@@ -173,16 +171,6 @@ def _still_registered(workspace: Workspace, registered: RegisteredTable) -> Regi
     if entry is None:
         raise ConflictError(f"{registered.identifier} was dropped while this refresh began; nothing was done.")
     return RegisteredTable(registered.identifier, entry, registered.lake_table)
-
-
-def _nothing_to_do(request: RefreshRequest, to_do: ToDo) -> str | None:
-    """Return why there is nothing to refresh, or why the sources are unreadable while being rewritten; ``None`` otherwise."""
-    growth = to_do.growth
-    if growth is not None and growth.obstacle is not None and request.partitions is None and not request.full_refresh:
-        return growth.obstacle
-    if to_do.partitions.is_empty:
-        return f"no new complete partition: {growth}" if growth else "there is nothing to refresh"
-    return None
 
 
 def prepare(

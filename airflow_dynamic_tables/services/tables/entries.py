@@ -6,6 +6,7 @@ checkout and a restored state database are the same deployment; a second Airflow
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ from airflow_dynamic_tables.definitions.queries.text import same_query
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.schedulers.base import DEFAULT_SCHEDULER
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
+
+log = logging.getLogger(__name__)
 
 FORGOTTEN_COMMENTS = "forgotten_comments"
 """Key in the catalog's definition: columns whose comments the next refresh removes."""
@@ -47,6 +50,11 @@ def new_entry(table: DynamicTable, job_state: JobState) -> CatalogDynamicTable:
         options={**table.options, **table.retention.options},  # the maintenance reads them there without a definition
         definition=normalised(table),
     )
+
+
+def declared_entry(workspace: Workspace, table: DynamicTable, job_state: JobState) -> CatalogDynamicTable:
+    """Return the entry with which this installation registers a table."""
+    return with_notes(new_entry(table, job_state), mark(own_deployment(workspace.ledger.installation(), table)))
 
 
 def registered_or_new(workspace: Workspace, table: DynamicTable) -> RegisteredTable:
@@ -94,6 +102,25 @@ def declared_part(entry: CatalogDynamicTable) -> dict[str, Any]:
     """Return the definition of an entry without notes; empty if an earlier release wrote it."""
     notes = (FORGOTTEN_COMMENTS, ROWS_BEFORE, DEPLOYED_BY)
     return {name: value for name, value in (entry.definition or {}).items() if name not in notes}
+
+
+def new_notes(workspace: Workspace, entry: CatalogDynamicTable, table: DynamicTable, *, takes_over: bool) -> dict[str, Any]:
+    """Return the notes beside an altered definition: its deployment, and the version before the rows changed.
+
+    :raises ConfigurationError: as for :func:`check_owner`, unless the table is taken over.
+    """
+    if not takes_over and altered(entry, table) == entry:
+        return {}  # only the state of its job has changed
+    own = own_deployment(workspace.ledger.installation(), table)
+    if not takes_over:
+        check_owner(entry, table.identifier, own)
+    before = deployed_by(entry.definition)
+    if before is not None and before.file != own.file:
+        log.warning("%s was deployed from %s; %s declares it otherwise, and alters it.", table.identifier, before, own)
+    if not changes_rows(entry, table):
+        return mark(own)
+    current = workspace.table(table.identifier, entry.format).current()
+    return mark(own) if current is None else {**mark(own), ROWS_BEFORE: current.token}
 
 
 def forgotten_comments(entry: CatalogDynamicTable) -> dict[str, str]:

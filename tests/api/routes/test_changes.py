@@ -22,7 +22,7 @@ DAILY = "/v3/dynamic-tables/lake.sales.daily"
 
 
 def _register(gateway: Served) -> None:
-    tables = open_project(str(gateway.definitions)).load_all().tables
+    tables = open_project(str(gateway.definitions)).load()[0].tables
     with gateway.workspace() as workspace:
         ensure(workspace, tables[TableIdentifier("lake", "sales", "daily")])
 
@@ -53,7 +53,7 @@ dynamic_tables:
 - {name: reader, freshness: 1 hour, query: SELECT x FROM numbers}
 """
     file.write_text(text)
-    (numbers, _) = open_project(str(gateway.definitions)).load_all().topological()
+    (numbers, _) = open_project(str(gateway.definitions)).load()[0].topological()
     with gateway.workspace() as workspace:
         run(workspace, RefreshRequest(numbers, {}, utc_now(), "t1", "a test"), write_numbers)
     file.write_text(text.replace("1 AS x", "2 AS x"))
@@ -81,7 +81,7 @@ dynamic_tables:
 - {name: numbers, freshness: 1 hour, query: SELECT x FROM closed_view}
 """
     file.write_text(text)
-    tables = open_project(str(gateway.definitions)).load_all().tables
+    tables = open_project(str(gateway.definitions)).load()[0].tables
     with gateway.workspace() as workspace:
         ensure(workspace, tables[TableIdentifier("lake", "sales", "numbers")])
     file.write_text(text.replace("'text-of-the-view' AS x", "x || 'text-of-the-view' AS x FROM hidden"))
@@ -100,7 +100,7 @@ dynamic_tables:
 
 
 def test_a_table_that_two_declare_names_no_folder_of_the_server(gateway: Served, client: httpx.Client) -> None:
-    tables = open_project(str(gateway.definitions)).load_all().tables
+    tables = open_project(str(gateway.definitions)).load()[0].tables
     daily = tables[TableIdentifier("lake", "sales", "daily")]
     with gateway.workspace() as workspace:
         ensure(workspace, daily)

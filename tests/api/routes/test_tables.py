@@ -33,7 +33,7 @@ REFRESH = Refresh(
 
 
 def _register(gateway: Served, *names: str) -> None:
-    defined = open_project(str(gateway.definitions)).load_all()
+    defined = open_project(str(gateway.definitions)).load()[0]
     with gateway.workspace() as workspace:
         for name in names:
             ensure(workspace, defined.tables[TableIdentifier("lake", "sales", name)])

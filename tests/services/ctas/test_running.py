@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.catalog.values import ONE_OFF, CatalogTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.schema import Rebuild, TableLayout
@@ -20,7 +19,6 @@ from airflow_dynamic_tables.exceptions import (
     JobFailedError,
     SchemaEvolutionError,
     TableAlreadyExistsError,
-    TableNotFoundError,
 )
 from airflow_dynamic_tables.formats.iceberg.table import IcebergTable
 from airflow_dynamic_tables.ledger.base import RefreshState
@@ -50,58 +48,6 @@ def create(
 
 def numbers(workspace: Workspace) -> list[int]:
     return [row["x"] for row in sample(workspace, NUMBERS, 10)]
-
-
-def tables_of_every_name(workspace: Workspace) -> list[str]:
-    catalog = workspace.catalog("lake")
-    return catalog.list_tables("sales") if catalog.database_exists("sales") else []
-
-
-def data_folders(workspace: Workspace) -> list[Path]:
-    warehouse = Path(workspace.settings.warehouse.removeprefix("file://"))
-    return sorted(warehouse.glob("lake/sales/*"))
-
-
-def test_a_table_is_there_when_its_job_and_commit_succeeded(workspace: Workspace) -> None:
-    def job(plan: RefreshPlan) -> None:
-        assert not workspace.catalog("lake").table_exists(NUMBERS.path)
-        assert listing.tables(workspace, "lake.sales") == []
-        write_numbers(plan)
-        with pytest.raises(TableNotFoundError):
-            workspace.catalog("lake").get_table(NUMBERS.path)
-
-    made = create(workspace, "t1", job=job)
-    assert (made.outcome, made.version, made.rows, made.files, made.token) == (CtasOutcome.CREATED, 1, 3, 1, "t1")
-    assert numbers(workspace) == [1, 2, 3]
-    entry = workspace.catalog("lake").get_table(NUMBERS.path)
-    assert isinstance(entry, CatalogTable)
-    assert entry.properties == {ONE_OFF: "t1"}
-    assert [column.name for column in entry.columns] == ["x"]
-    assert [(table.identifier, table.kind) for table in listing.tables(workspace, "lake.sales")] == [(str(NUMBERS), "table")]
-    assert tables_of_every_name(workspace) == ["numbers"]
-    stage, refresh = workspace.ledger.get_stage("t1"), workspace.ledger.get_refresh("t1")
-    assert stage is not None
-    assert refresh is not None
-    assert (stage.state, refresh.state, refresh.action, refresh.reason_code) == (
-        "COMMITTED",
-        "SUCCEEDED",
-        "INITIALIZE",
-        "CREATED_AS",
-    )
-    assert refresh.data_timestamp is None
-
-
-@pytest.mark.parametrize("error", [JobFailedError("DIVIDE_BY_ZERO"), KeyboardInterrupt()])
-def test_a_table_whose_job_fails_or_is_cancelled_never_existed(workspace: Workspace, error: BaseException) -> None:
-    def fail(plan: RefreshPlan) -> None:
-        write_numbers(plan)
-        raise error
-
-    with pytest.raises(type(error)):
-        create(workspace, "t1", job=fail)
-    assert tables_of_every_name(workspace) == []
-    assert data_folders(workspace) == []
-    assert create(workspace, "t2").outcome is CtasOutcome.CREATED
 
 
 def test_a_table_can_be_replaced_by_a_query_of_itself(workspace: Workspace) -> None:
@@ -160,6 +106,15 @@ def test_earlier_versions_of_a_replaced_table_expire(workspace: Workspace, clock
     assert len(workspace.existing_table(NUMBERS).versions()) < before == 14
     assert numbers(workspace) == [13]
     assert sweep(workspace).failed == ()
+
+
+def test_the_history_tells_how_a_table_was_made(workspace: Workspace) -> None:
+    create(workspace, "t1")
+    assert [(table.identifier, table.kind) for table in listing.tables(workspace, "lake.sales")] == [(str(NUMBERS), "table")]
+    refresh = workspace.ledger.get_refresh("t1")
+    assert refresh is not None
+    assert (refresh.state, refresh.action, refresh.reason_code) == ("SUCCEEDED", "INITIALIZE", "CREATED_AS")
+    assert refresh.data_timestamp is None
 
 
 def test_the_history_tells_why_a_table_was_not_made(workspace: Workspace) -> None:

@@ -12,8 +12,7 @@ from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import JobFailedError, TableNotFoundError
-from airflow_dynamic_tables.services.deployments.applying import Applied, ApplyOutcome, apply
-from airflow_dynamic_tables.services.deployments.diffing import differences
+from airflow_dynamic_tables.services.deployments.diffing import Applied, ApplyOutcome, apply, differences
 from airflow_dynamic_tables.services.deployments.values import Change
 from airflow_dynamic_tables.services.refresh.requests import Skipped
 from airflow_dynamic_tables.services.status import sample

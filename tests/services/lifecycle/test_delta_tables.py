@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,25 +12,17 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.exceptions import SchemaEvolutionError, StageRejectedError
+from airflow_dynamic_tables.exceptions import StageRejectedError
 from airflow_dynamic_tables.services.lifecycle.dropping import drop
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.status import sample, show_table
-from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
-from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from airflow_dynamic_tables.services.status import sample
+from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.pyarrow_job import write_numbers
 
 NUMBERS = TableIdentifier("lake", "sales", "numbers")
 YAML = "dynamic_tables: [{{name: lake.sales.numbers, format: {}, freshness: 1 day, query: SELECT 1 AS x}}]"
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as opened:
-        yield opened
 
 
 def request(tmp_path: Path, token: str, table_format: str = "delta") -> RefreshRequest:
@@ -49,16 +40,6 @@ def refresh(workspace: Workspace, tmp_path: Path, token: str, *numbers: int) -> 
 
 def rows(workspace: Workspace) -> list[object]:
     return [row["x"] for row in sample(workspace, NUMBERS, 10)]
-
-
-def test_versions_come_and_come_back(workspace: Workspace, tmp_path: Path) -> None:
-    assert refresh(workspace, tmp_path, "t1", 1, 2).number == 1
-    assert refresh(workspace, tmp_path, "t2", 7).number == 2
-    assert rows(workspace) == [7]
-    status = show_table(workspace, NUMBERS).status
-    assert (status.format, status.version) == ("delta", 2)
-    rollback(workspace, RollbackRequest(NUMBERS, 1, "t3", "somebody"))
-    assert rows(workspace) == [1, 2]
 
 
 @pytest.mark.parametrize("purge", [True, False])
@@ -85,11 +66,3 @@ def test_a_folder_that_somebody_deletes_while_the_job_runs_is_named(workspace: W
         run(workspace, request(tmp_path, "t1"), vandalised)
     assert refresh(workspace, tmp_path, "t2", 3).number == 1
     assert rows(workspace) == [3]
-
-
-def test_another_format_is_refused_once_there_are_rows(workspace: Workspace, tmp_path: Path) -> None:
-    ensure(workspace, request(tmp_path, "t0", "iceberg").table)
-    refresh(workspace, tmp_path, "t1", 1)
-    with pytest.raises(SchemaEvolutionError, match="is a table of format delta, its definition now says iceberg"):
-        ensure(workspace, request(tmp_path, "t2", "iceberg").table)
-    assert rows(workspace) == [1]

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.exceptions import JobFailedError
-from airflow_dynamic_tables.services.lifecycle.suspending import StateChange, job_state, note_failure, resume, suspend
+from airflow_dynamic_tables.services.lifecycle.suspending import StateChange, note_failure, resume, suspend
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.workspace import why_suspended
 from tests.support.benches.versions import MARCH, NUMBERS, VersionBench
@@ -95,7 +95,7 @@ def test_a_success_that_comes_meanwhile_wins(
 
     monkeypatch.setattr("airflow_dynamic_tables.services.lifecycle.suspending.suspend", slow)
     assert not fail(1, most=1)
-    assert job_state(version_bench.workspace, NUMBERS) is JobState.RUNNING
+    assert version_bench.workspace.dynamic_table(NUMBERS).refresh_handler.job_state is JobState.RUNNING
 
 
 def test_who_suspended_a_table_first_keeps_the_reason(version_bench: VersionBench, fail: Callable[..., bool]) -> None:

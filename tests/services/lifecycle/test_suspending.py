@@ -13,7 +13,7 @@ from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.services.lifecycle import registration
 from airflow_dynamic_tables.services.lifecycle.registration import Registration, ensure
-from airflow_dynamic_tables.services.lifecycle.suspending import job_state, resume, suspend
+from airflow_dynamic_tables.services.lifecycle.suspending import resume, suspend
 from airflow_dynamic_tables.services.refresh.requests import Skipped
 from airflow_dynamic_tables.services.refresh.running import begin
 from tests.support.benches.versions import MARCH, NUMBERS, VersionBench
@@ -38,7 +38,7 @@ def test_a_table_that_was_suspended_before_its_first_refresh_still_waits_for_it(
     ensure(workspace, version_bench.definitions.tables[NUMBERS])
     suspend(workspace, NUMBERS)
     resume(workspace, NUMBERS)
-    assert job_state(workspace, NUMBERS) is JobState.INITIALIZING
+    assert workspace.dynamic_table(NUMBERS).refresh_handler.job_state is JobState.INITIALIZING
 
 
 def test_a_changed_definition_takes_no_suspend_back_that_came_meanwhile(
@@ -54,7 +54,7 @@ def test_a_changed_definition_takes_no_suspend_back_that_came_meanwhile(
     monkeypatch.setattr(registration, "check_format", suspended_between)
     assert ensure(workspace, replace(table, comment="new"), Asked.FORCED_REFRESH)[1] is Registration.ALTERED
     entry = workspace.catalog("lake").get_table(NUMBERS.path)
-    assert (entry.comment, job_state(workspace, NUMBERS)) == ("new", JobState.SUSPENDED)
+    assert (entry.comment, workspace.dynamic_table(NUMBERS).refresh_handler.job_state) == ("new", JobState.SUSPENDED)
 
 
 def test_only_a_dynamic_table_can_be_suspended(version_bench: VersionBench) -> None:

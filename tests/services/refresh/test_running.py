@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -38,9 +35,8 @@ from airflow_dynamic_tables.services.refresh import running as refreshing
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import Attempt, begin, commit, run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending, waited_too_long
-from airflow_dynamic_tables.services.status import list_tables, sample, show_table
+from airflow_dynamic_tables.services.status import sample, show_table
 from airflow_dynamic_tables.services.workspace import Workspace
-from airflow_dynamic_tables.services.writes import protocol, settling
 from airflow_dynamic_tables.services.writes.leases import LEASE
 from tests.support.clock import Clock
 from tests.support.pyarrow_job import write_numbers
@@ -239,50 +235,6 @@ def test_a_lease_that_ran_out_is_superseded(workspace: Workspace, request_: Refr
     assert (refresh.state, refresh.error) == (RefreshState.ABORTED, "superseded by t2")
 
 
-def test_the_stage_of_a_killed_process_is_swept_at_once(workspace: Workspace, request_: RefreshRequest, tmp_path: Path) -> None:
-    code = f"""
-import os, signal
-from pathlib import Path
-from datetime import datetime, UTC
-from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
-from airflow_dynamic_tables.services.refresh.running import begin
-from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.workspace import open_workspace
-definitions = load_definitions(Path({str(tmp_path / "sales.yaml")!r}))
-(table,) = [table for table in definitions.tables.values() if table.identifier.table == "numbers"]
-workspace = open_workspace(embedded_settings({{"AIRFLOW_HOME": {str(tmp_path)!r}}}))
-begin(workspace, RefreshRequest(table, {{}}, datetime.now(UTC), "dead", "other"))
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    killed = subprocess.run(
-        [sys.executable, "-c", code], check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    )
-    assert killed.returncode == -9
-    assert sweep(workspace).aborted == ("dead",)
-    assert isinstance(run(workspace, request_, write_numbers), Version)
-
-
-def test_a_commit_that_landed_but_was_not_recorded_is_found(
-    workspace: Workspace, request_: RefreshRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As if the process died between the table's commit and the ledger row."""
-    begun = begin(workspace, request_)
-    assert isinstance(begun, Attempt)
-    write_numbers(begun.plan)
-    with monkeypatch.context() as patch:
-        patch.setattr(protocol, "record_commit", lambda *_: False)
-        commit(workspace, begun)
-    stage = workspace.ledger.get_stage("t1")
-    assert stage is not None
-    assert stage.state is StageState.COMMITTING
-    settling.abort(workspace, "t1", "the callback came late")
-    refresh = workspace.ledger.get_refresh("t1")
-    assert refresh is not None
-    assert (refresh.state, refresh.version, refresh.error) == (RefreshState.SUCCEEDED, 1, None)
-    assert numbers(workspace) == [1, 2, 3]
-
-
 def test_after_an_unknown_outcome_nothing_is_deleted(
     workspace: Workspace, request_: RefreshRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -453,17 +405,3 @@ def test_a_missing_source_is_named(workspace: Workspace, tmp_path: Path) -> None
     (table,) = definitions.tables.values()
     with pytest.raises(ConfigurationError, match=r"Source lake\.sales\.orders: there is nothing at"):
         run(workspace, RefreshRequest(table, definitions.sources, MARCH, "t1", "o"), write_numbers)
-
-
-def test_status_shows_defined_and_forgotten_tables(
-    workspace: Workspace, request_: RefreshRequest, tmp_path: Path, clock: Clock
-) -> None:
-    run(workspace, request_, write_numbers)
-    clock.time = MARCH + timedelta(hours=2)
-    tables = load_definitions(tmp_path / "sales.yaml").tables
-    fresh, never = list_tables(workspace, tables).tables
-    assert (fresh.identifier, fresh.version, fresh.lag_seconds) == (str(NUMBERS), 1, 7200)
-    assert (never.identifier, never.version, never.last_refresh) == (str(TOTAL), None, None)
-    assert (fresh.defined, never.defined) == (True, True)
-    assert [(status.identifier, status.defined) for status in list_tables(workspace, {}).tables] == [(str(NUMBERS), False)]
-    assert [status.defined for status in list_tables(workspace, {}, complete=False).tables] == [None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,9 +19,8 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, parse_partitions
 from airflow_dynamic_tables.services.refresh.running import begin, run
-from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.status import sample
-from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from airflow_dynamic_tables.services.workspace import Workspace
 
 HOURS = TableIdentifier("lake", "sales", "hours")
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
@@ -36,12 +34,6 @@ dynamic_tables:
   options: {partition.fields.ds.date-formatter: yyyy-MM-dd}
   query: "SELECT '2024-01-31' AS ds"
 """
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as opened:
-        yield opened
 
 
 @pytest.fixture

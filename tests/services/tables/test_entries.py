@@ -15,8 +15,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.services.deployments.applying import ApplyOutcome, apply
-from airflow_dynamic_tables.services.deployments.diffing import differences
+from airflow_dynamic_tables.services.deployments.diffing import ApplyOutcome, apply, differences
 from airflow_dynamic_tables.services.deployments.values import Change
 from airflow_dynamic_tables.services.lifecycle.registration import Registration, ensure
 from airflow_dynamic_tables.services.settings import WorkspaceSettings

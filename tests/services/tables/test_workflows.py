@@ -13,7 +13,7 @@ from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.exceptions import SchedulerUnavailableError, TableNotFoundError
 from airflow_dynamic_tables.services.lifecycle.dropping import drop
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
-from airflow_dynamic_tables.services.lifecycle.suspending import job_state, note_failure, resume, suspend
+from airflow_dynamic_tables.services.lifecycle.suspending import note_failure, resume, suspend
 from airflow_dynamic_tables.services.tables.workflows import schedule_workflow
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.benches.versions import NUMBERS, VersionBench
@@ -74,12 +74,12 @@ def test_where_airflow_is_out_of_reach_the_state_is_kept_and_it_is_said(
     assert said.startswith(f"The table is suspended. Its workflow {DAG} in airflow is not, because: Airflow connection ")
     assert "'dynamic_tables_airflow' is not set" in said
     assert "set AIRFLOW_CONN_DYNAMIC_TABLES_AIRFLOW" in said
-    assert job_state(unknown, NUMBERS) is JobState.SUSPENDED
+    assert unknown.dynamic_table(NUMBERS).refresh_handler.job_state is JobState.SUSPENDED
 
     airflow.paused[DAG] = True
     down = _reaching(version_bench, lambda name: replace(airflow.connections(name), host="http://127.0.0.1:9"))
     assert "cannot be reached" in resume(down, NUMBERS).workflow
-    assert job_state(down, NUMBERS) is JobState.INITIALIZING
+    assert down.dynamic_table(NUMBERS).refresh_handler.job_state is JobState.INITIALIZING
     # Once more, when it is back.
     assert resume(_reaching(version_bench, airflow.connections), NUMBERS).workflow == f"The DAG {DAG} is unpaused."
     assert not airflow.paused[DAG]
@@ -153,8 +153,8 @@ def test_a_table_is_dropped_with_its_workflow_or_not_at_all(version_bench: Versi
     down = _reaching(version_bench, lambda name: replace(dolphin.connections(name), host="http://127.0.0.1:9"))
     with pytest.raises(SchedulerUnavailableError):
         drop(down, NUMBERS)
-    assert job_state(workspace, NUMBERS) is JobState.INITIALIZING
+    assert workspace.dynamic_table(NUMBERS).refresh_handler.job_state is JobState.INITIALIZING
     drop(workspace, NUMBERS)
     assert dolphin.workflows == {}
     with pytest.raises(TableNotFoundError):
-        job_state(workspace, NUMBERS)
+        workspace.dynamic_table(NUMBERS)

@@ -28,8 +28,7 @@ from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import DynamicTableError, QuarantinedError
-from airflow_dynamic_tables.services.deployments.applying import Applied, apply
-from airflow_dynamic_tables.services.deployments.diffing import differences
+from airflow_dynamic_tables.services.deployments.diffing import Applied, apply, differences
 from airflow_dynamic_tables.services.maintenance import sweeping
 from airflow_dynamic_tables.services.maintenance.sweeping import SweepReport
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,17 +16,10 @@ from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.services.continuous.streams.places import Place, named_like_a_pattern, stream_progress
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.pyarrow_job import write_numbers
 
 LIVE = TableIdentifier("lake", "sales", "live")
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as opened:
-        yield opened
 
 
 def test_how_far_a_stream_is(workspace: Workspace, tmp_path: Path) -> None:
