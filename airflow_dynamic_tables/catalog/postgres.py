@@ -319,10 +319,7 @@ class JdbcTables:
         return False
 
     def _check_dynamic(self, opened: OpenDatabase, path: ObjectPath, name: TableName) -> None:
-        """Check that a table without an entry does not exist at all.
-
-        :raises UnsupportedError: when it does.
-        """
+        """Check that a table without an entry does not exist at all."""
         if find_table(opened, str(name)) is not None:
             raise UnsupportedError(f"{path} was made in PostgreSQL and not through catalog {self.catalog}; change it there.")
 
@@ -358,7 +355,6 @@ class JdbcCatalog(ReadableWritableCatalog):
 
     :param url: URL of one database of the server, which is the default one.
     :param warehouse: URI of the folder for the small files of refreshes.
-    :param lock_timeout: seconds for which commits wait for locks.
     :raises ConfigurationError: when the URL is malformed or of another kind of server.
     """
 

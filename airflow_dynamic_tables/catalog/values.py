@@ -215,7 +215,6 @@ def encode(table: AnyTable) -> dict[str, Any]:
 def decode(kind: str, value: Any, table: object) -> AnyTable:
     """Return the table that was passed to :func:`encode`.
 
-    :param table: the name of the table, for the error.
     :raises CatalogError: when the value is invalid.
     """
     try:

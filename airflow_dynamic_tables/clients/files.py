@@ -433,7 +433,6 @@ class Deleted:
 def delete_folder(root: str, uri: str) -> None:
     """Delete a folder recursively; a missing one is ignored. Links in it are deleted, their targets are not.
 
-    :param root: the folder that must contain it.
     :raises ConfigurationError: when it is not in that folder.
     """
     system, path = file_system(uri)

@@ -64,10 +64,7 @@ def _login(conn_id: str, connection: Connection) -> dict[str, str]:
 
 
 def _quoted(conn_id: str, text: str) -> str:
-    """Quote a text for JAAS.
-
-    :raises ConfigurationError: when it contains control characters.
-    """
+    """Quote a text for JAAS."""
     if any(unicodedata.category(character) == "Cc" for character in text):
         raise ConfigurationError(f"Connection {conn_id!r} has a control character in its {_USER} or {_SECRET}.")
     escaped = text.replace("\\", r"\\").replace('"', r"\"")

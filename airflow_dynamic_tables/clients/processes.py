@@ -85,11 +85,7 @@ class Process:
 
 
 def wait_until_gone(processes: Iterable[Process], seconds: float) -> bool:
-    """Wait for the end of processes.
-
-    :param seconds: the timeout.
-    :return: whether all have ended.
-    """
+    """Wait for the end of processes for some seconds; return whether all have ended."""
     deadline = time.monotonic() + seconds
     left = list(processes)
     while (left := [process for process in left if process.is_alive]) and time.monotonic() < deadline:

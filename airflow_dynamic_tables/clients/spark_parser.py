@@ -45,9 +45,6 @@ class SparkParser:
     """Parses and analyzes queries without a session; a context manager that ends the Java process.
 
     ``failure`` is the reason why the parser is unavailable, for callers that check many queries and report it at the end.
-
-    :param jars: the folder of Spark's jars.
-    :param java: path of the Java program.
     """
 
     def __init__(self, jars: Path, java: str) -> None:
@@ -90,7 +87,6 @@ class SparkParser:
     def returned(self, query: str, settings: Mapping[str, str]) -> str | Refusal | None:
         """The schema, as JSON, of a query that reads no tables except those it defines itself.
 
-        :param settings: Spark settings that affect the meaning of the query.
         :return: the schema, or Spark's reason for rejecting it; ``None`` when it fails for another reason, e.g. a catalog
             function.
         :raises ConfigurationError: as :meth:`refusal`.

@@ -32,7 +32,6 @@ _POSTGRES = {
 def parse_url(url: str, called: str) -> URL:
     """Parse a URL of a database; psycopg is always used for PostgreSQL, whatever driver the URL names.
 
-    :param called: the name of the URL in messages.
     :raises ConfigurationError: when the URL is malformed.
     """
     try:
@@ -64,7 +63,6 @@ def shown(url: URL) -> str:
 def make_engine(url: URL, connect_args: dict[str, Any]) -> Engine:
     """Create an engine; no connection is opened.
 
-    :param connect_args: arguments of the driver.
     :raises MissingExtraError: when the driver is not installed.
     """
     try:

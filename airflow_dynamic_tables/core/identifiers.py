@@ -65,7 +65,6 @@ def split_name(text: str) -> tuple[str, ...]:
 def check_name(name: str) -> str:
     """Check a name of a catalog, database, table, view or function.
 
-    :return: the name.
     :raises ValueError: with the reason when it is invalid.
     """
     if not name.strip("."):

@@ -53,7 +53,6 @@ def check_formatters(formatters: Mapping[str, str]) -> None:
 
     Legal letters are y M d H m s; text in single quotes is literal. Fields must be contiguous: an hour requires its day.
 
-    :param formatters: partition column to pattern.
     :raises ValueError: with the mistake and the correction.
     :raises MissingDateFieldError: when each pattern is legal, but their combination is not.
     """

@@ -75,10 +75,7 @@ def split_partitions(text: str) -> list[tuple[dict[str, str], ...]]:
 
 
 def check_spec(spec: _Spec, keys: Sequence[str]) -> None:
-    """Check that a spec has exactly the partition keys.
-
-    :raises ValueError: names the keys.
-    """
+    """Check that a spec has exactly the partition keys."""
     if not keys:
         raise ValueError("the table is not partitioned, so no partition can be named")
     plain = plain_keys(keys)

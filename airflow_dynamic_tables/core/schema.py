@@ -100,7 +100,6 @@ class TableLayout:
     def check_keys(self, table: object, wanted: tuple[str, ...], granted: Rebuild = Rebuild.NOTHING) -> None:
         """Check that a table has the partition keys of its definition, or that this refresh can change them.
 
-        :param granted: what this refresh may change.
         :raises SchemaEvolutionError: when it cannot, with the remedy.
         """
         if not self.can_have(wanted, granted):

@@ -114,7 +114,6 @@ class Retention:
     def keeps(self, newer: int, replaced_at: datetime | None, now: datetime) -> bool:
         """Return whether a version, and all newer ones, are kept.
 
-        :param newer: the number of newer versions.
         :param replaced_at: when the next version replaced it; ``None`` for the current one.
         """
         if replaced_at is None or newer < self.versions_to_keep:

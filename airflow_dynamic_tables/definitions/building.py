@@ -242,7 +242,6 @@ def dag_of(merged: TableDeclaration) -> str | None:
 def calendar_time(merged: TableDeclaration, key: Literal["start_date", "end_date"]) -> datetime | None:
     """Return the first or the last time of the schedule, in UTC.
 
-    :param merged: the declaration of a table merged with its defaults.
     :raises OverflowError: when the time is out of range in UTC: it is on the first or the last possible day.
     """
     time: datetime | None = getattr(merged, key)

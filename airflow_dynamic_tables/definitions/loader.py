@@ -156,18 +156,6 @@ def _part(
     return every.part_for(tables(every))
 
 
-def load_table_for_task(
-    path: Path,
-    workflow_id: str,
-    *,
-    conventions: Conventions = USUAL,
-    cache: Cache | None = None,
-) -> DynamicTable | None:
-    """Return the table that is alone in that workflow; see :func:`load_task_definitions`."""
-    definitions = load_task_definitions(path, workflow_id, conventions=conventions, cache=cache)
-    return next(iter(definitions.of_workflow(workflow_id)), None)
-
-
 @dataclass(frozen=True, slots=True)
 class Found:
     """The definition files of a path, sorted, and mistakes for files that cannot be accessed."""

@@ -451,14 +451,3 @@ class Definitions:
             {identifier: self.tables[identifier] for identifier in read if identifier in self.tables},
             {identifier: self.sources[identifier] for identifier in read if identifier in self.sources},
         )
-
-    def upstream_closure(self, identifier: TableIdentifier) -> tuple[TableIdentifier, ...]:
-        """Return the dynamic tables and sources that a table depends on, directly or transitively, sorted; not itself."""
-        above: set[TableIdentifier] = set()
-        waiting = [identifier]
-        while waiting:
-            table = self.tables.get(waiting.pop())
-            new = set(table.upstream) - above if table else set()
-            above |= new
-            waiting.extend(new)
-        return tuple(sorted(above - {identifier}))

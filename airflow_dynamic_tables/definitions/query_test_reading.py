@@ -44,9 +44,7 @@ def load_query_tests(
     """Return the valid tests of files, and the mistakes of the others.
 
     :param texts: the texts of all files of the definitions, by path.
-    :param definitions: those of the same files.
     :param broken: their mistakes: a table that is missing because of one is not reported for its tests.
-    :param analyse: parses queries, see :meth:`~airflow_dynamic_tables.definitions.cache.Cache.analyse`.
     """
     names = (name for file in {mistake.path for mistake in broken} for name in _names_in(file, texts.get(file, "")))
     reader = _Reader(definitions, frozenset(names), analyse)

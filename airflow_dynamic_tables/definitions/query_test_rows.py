@@ -252,10 +252,7 @@ def _declared(schema: str) -> tuple[dict[str, str | None], frozenset[str]]:
 
 @dataclass(slots=True)
 class GivenReader:
-    """Reads the rows of one table.
-
-    :param location: of its entry below ``given``.
-    """
+    """Reads the rows of one table."""
 
     document: Document
     location: Location

@@ -270,7 +270,6 @@ def read(
 
     :param variables: returns the values of ``${NAME}``, and records which were requested.
     :param drafts: replaces the content of those files of the tree.
-    :param columns: determines the columns that the queries return.
     """
 
     def analyse_allowed(query: str) -> Analysis:

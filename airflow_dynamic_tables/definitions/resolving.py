@@ -234,10 +234,7 @@ class Resolver:
         return alike[0] if len(alike) == 1 else None
 
     def _named(self, scope: tuple[str, str], name: str) -> tuple[TableIdentifier, Entry | None]:
-        """Resolve a name outside of queries; the entry is ``None`` when a broken file declares it.
-
-        :raises ValueError: when nothing has that name.
-        """
+        """Resolve a name outside of queries; the entry is ``None`` when a broken file declares it."""
         wanted = TableIdentifier.parse(name, catalog=scope[0], database=scope[1])
         identifier = self._find(wanted)
         if identifier is not None:

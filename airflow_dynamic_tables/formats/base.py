@@ -272,7 +272,6 @@ class LoadedTable(ABC):
     def count(self, partitions: PartitionSet) -> RowCounts | None:
         """Count the rows of the current version without reading data.
 
-        :param partitions: the partitions of interest.
         :return: ``None`` if there is no version yet, or its row counts are unknown.
         """
 

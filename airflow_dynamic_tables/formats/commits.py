@@ -67,7 +67,6 @@ def until_done(
 ) -> _T:
     """Call ``attempt``, which reads the table each time, until it returns a value other than ``None``.
 
-    :param doing: what it does, for the message.
     :param pause: whether to wait with exponential backoff, so that many concurrent commits make progress.
     :param error: raised if it returned ``None`` for five minutes.
     """
@@ -141,8 +140,6 @@ def fresh_until(wanted: datetime | None, current: Version | None) -> datetime | 
 def check_result(request: CommitRequest, token: str, stage: str, *, can_add: bool = False) -> None:
     """Check that a result matches its token, stage and plan.
 
-    :param can_add: whether the format can add rows atomically.
-    :raises StageRejectedError: if a check fails.
     :raises UnsupportedError: if it is of a stream, and the format cannot add rows.
     """
     result = request.result
@@ -170,7 +167,6 @@ def check_base(path: object, request: CommitRequest, current: Version | None, ve
     The refresh completes that version, and sets the table's data timestamp accordingly: on an earlier version, it would omit the
     changes in between. A later version that continues it is accepted. A refresh of the complete table does not depend on it.
 
-    :param current: the current version of the table to change.
     :param versions: returns its versions, without those that another engine rolled back.
     :raises CommitRejectedError: if the table was rolled back.
     """
@@ -190,7 +186,6 @@ def check_base(path: object, request: CommitRequest, current: Version | None, ve
 def check_position(path: object, request: CommitRequest, position: Callable[[], StreamPosition | None]) -> None:
     """Check that rows are only added to those that they follow, so that no batch of a stream is added twice.
 
-    :param position: returns the table's position in a stream.
     :raises CommitRejectedError: if the table has another position.
     """
     if request.follows is not None and position() != request.follows:
@@ -219,9 +214,6 @@ def _check_spelling(partitions: PartitionSet, result: RefreshResult) -> None:
 
 
 def check_rows(rows: int, result: RefreshResult) -> None:
-    """Check that the files contain as many rows as the job reported.
-
-    :raises StageRejectedError: if they do not.
-    """
+    """Check that the files contain as many rows as the job reported."""
     if rows != result.rows:
         raise StageRejectedError(f"The staged files hold {rows} rows, the job wrote {result.rows}.")

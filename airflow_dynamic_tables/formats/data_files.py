@@ -53,7 +53,6 @@ def staged_partitions(request: CommitRequest, data: str, file_format: str) -> di
 
     An unpartitioned table has one partition without values.
 
-    :param data: the folder that the job wrote to.
     :raises StageRejectedError: if a file is missing, damaged, or differs from the job's result.
     """
     result = request.result
@@ -69,10 +68,7 @@ def staged_partitions(request: CommitRequest, data: str, file_format: str) -> di
 
 
 def check_size(file: StagedFile, size: int) -> None:
-    """Check that a staged file has the size that the job reported.
-
-    :raises StageRejectedError: if it does not.
-    """
+    """Check that a staged file has the size that the job reported."""
     if size != file.bytes:
         raise StageRejectedError(f"Staged file {file.path} has {size} bytes, not {file.bytes}.")
 
@@ -80,7 +76,6 @@ def check_size(file: StagedFile, size: int) -> None:
 def planned_partition(file: StagedFile, request: CommitRequest, data: str) -> dict[str, str]:
     """Return the partition of a file, from its folder name.
 
-    :param data: the folder that the job wrote to.
     :raises StageRejectedError: if the folder name contains none, or one that is not planned.
     """
     spec = partition_of(file.path.rpartition("/")[0][len(data) + 1 :])
@@ -205,7 +200,6 @@ def _footers(files: Iterable[str], file_format: str) -> list[_Footer]:
 def read_footers(files: Iterable[str], read: Callable[[str], _T], what: str = "File") -> list[_T]:
     """Read files concurrently, because object stores have high latency.
 
-    :param what: the kind of file in messages.
     :raises StageRejectedError: if a file is missing or damaged; names it.
     """
     with ThreadPoolExecutor(8, thread_name_prefix="footers") as executor:

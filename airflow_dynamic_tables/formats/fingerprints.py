@@ -19,10 +19,7 @@ File = tuple[str, Mapping[str, object]]
 
 
 def fingerprints(files: Iterable[tuple[Mapping[str, str | None], File]]) -> dict[str, str]:
-    """Return a fingerprint of the files of each partition, by its text, which is empty for an unpartitioned table.
-
-    :param files: files with their partitions.
-    """
+    """Return a fingerprint of the files of each partition, by its text, which is empty for an unpartitioned table."""
     groups: dict[tuple[tuple[str, str | None], ...], list[File]] = {}
     for spec, file in files:
         groups.setdefault(tuple(spec.items()), []).append(file)
@@ -36,10 +33,7 @@ _MODULUS = 1 << 128
 
 
 def name_of_merged(files: Iterable[File], number: int) -> str:
-    """Return the name of a file merged from others; it encodes their fingerprint, so that rows are not taken for new ones.
-
-    :param number: the number of the file among those written together.
-    """
+    """Return the name of a file merged from others; it encodes their fingerprint, so that rows are not taken for new ones."""
     return f"merged-{_sum(files):032x}-{number}.parquet"
 
 

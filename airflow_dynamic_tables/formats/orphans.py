@@ -31,7 +31,6 @@ def delete_unreferenced(
     is unfinished now, or to a commit that completed before and is referenced now, or it is an orphan. The held stages are read
     again after the table, because a restore that started in between has either read the table later, or is held now.
 
-    :param held: see :meth:`~airflow_dynamic_tables.formats.base.LakeTable.delete_orphans`.
     :param read: reads the references of the table now, given the files; ``None`` keeps all files.
     :raises ConfigurationError: if the files are not listed as the table spells them; nothing is deleted.
     """
@@ -49,10 +48,7 @@ def delete_unreferenced(
 
 
 def delete_old(location: str, entries: Iterable[FileEntry], kept: Iterable[str], limit: Limit) -> Deleted:
-    """Delete the entries that are older than their limit, and outside of the kept folders.
-
-    :param kept: paths of folders.
-    """
+    """Delete the entries that are older than their limit, and outside of the kept folders."""
     folders = {*kept}
     return delete_entries(location, [entry for entry in entries if is_old(entry, limit(entry)) and not is_in(entry, folders)])
 

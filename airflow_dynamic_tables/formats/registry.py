@@ -99,7 +99,6 @@ def default_format(stores: Sequence[Store]) -> str:
 def open_table(identifier: TableIdentifier, table_format: str, stores: Sequence[Store], atomicity: str) -> LakeTable:
     """Return a table of that name and format; reads and writes nothing yet.
 
-    :param stores: the stores of its catalog.
     :param atomicity: ``staged`` rejects formats that cannot commit atomically in the store.
     :raises UnsupportedError: if no store supports the format with this atomicity.
     """
@@ -144,7 +143,6 @@ def is_bound(source: Source) -> bool:
 def bind(source: Source, stores: Sequence[Store], view: str, conf: Mapping[str, str] | None = None) -> SourceBinding:
     """Bind a source to its current version; a refresh reads it as ``view``.
 
-    :param stores: the stores of its catalog.
     :param conf: the configuration of Spark, which may include libraries for the format.
     :raises ConfigurationError: if there is nothing to read, or its catalog has another type.
     :raises TableNotFoundError: if it is not in its catalog.
@@ -165,8 +163,6 @@ def tells_news(table_format: str) -> bool:
 def added_since(source: Source, stores: Sequence[Store], view: str, since: SourceState | None) -> Increment:
     """Return the rows added to a table since it was last read; initially all rows, even if there are none.
 
-    :param stores: the stores of its catalog.
-    :param view: the view name in the stream.
     :param since: the state of the previous binding; ``None`` initially.
     :raises TableNotFoundError: if it is not in its catalog, or has no version yet.
     :raises UnsupportedError: if Spark cannot read it.
@@ -181,7 +177,6 @@ def added_since(source: Source, stores: Sequence[Store], view: str, since: Sourc
 def count_rows(source: Source, stores: Sequence[Store], partition: Mapping[str, str], least: int) -> int:
     """Count the rows of a source, optionally with given partition values, at least up to ``least``.
 
-    :param stores: the stores of its catalog.
     :raises ConfigurationError: if its catalog has another type, or it has no such key.
     :raises TableNotFoundError: if it does not exist.
     :raises CatalogUnavailableError: if the count cannot be determined.

@@ -261,8 +261,6 @@ def excerpt(text: str, node: yaml.Node) -> str:
     """A list entry with the comments above it, without indentation.
 
     Values of keys that name secrets are hidden, whatever their spelling, and so are named secrets in comments or texts.
-
-    :param text: the file.
     """
     start, end = node.start_mark.index, node.end_mark.index
     first = text.rfind("\n", 0, start) + 1
@@ -286,9 +284,6 @@ def _with_comments(text: str, first: int, end: int, column: int) -> _Span:
 
     Comments that are indented less than the entry's keys belong to the entry that follows them: those above are included, those
     below are not.
-
-    :param first: start of its first line.
-    :param column: of its keys.
     """
     while first:
         above = text.rfind("\n", 0, first - 1) + 1

@@ -60,10 +60,7 @@ def parse_document(path: Path, text: str, content: str) -> tuple[Document | None
 
 
 def document_of(path: Path, text: str, root: yaml.Node) -> tuple[Document, list[Mistake]]:
-    """The document of a node tree, and its mistakes.
-
-    :param text: the text to which the positions of the nodes refer.
-    """
+    """The document of a node tree, and its mistakes."""
     converter = _Converter()
     data = converter.convert(root, 0)
     mistakes = [Mistake(path, *place_of(node.start_mark), message) for node, message in converter.mappings.problems]
@@ -132,10 +129,7 @@ def _syntax_mistake(path: Path, error: yaml.MarkedYAMLError) -> Mistake:
 
 
 def scalar_of(text: str, *, is_plain: bool) -> str | Flag | None:
-    """Interpret a text as a scalar.
-
-    :param is_plain: whether it is unquoted.
-    """
+    """Interpret a text as a scalar."""
     tag = _RESOLVER.resolve(yaml.ScalarNode, text, (is_plain, not is_plain))  # type: ignore[no-untyped-call]
     return _value(tag if tag in (_BOOL, _NULL) else _TAG + "str", text)
 

@@ -29,7 +29,6 @@ from airflow_dynamic_tables.definitions.loader import (
     load_definitions,
     load_drafted_definitions,
     load_sound_definitions,
-    load_table_for_task,
     load_task_definitions,
 )
 
@@ -212,7 +211,6 @@ def test_graph_of_tables(tmp_path: Path) -> None:
     name = {table: TableIdentifier("default", "default", table) for table in "abcsz"}
     assert [table.identifier.table for table in definitions.topological()] == ["a", "b", "c", "z"]
     assert definitions.downstream(name["a"]) == (name["b"], name["z"])
-    assert definitions.upstream_closure(name["c"]) == (name["a"], name["b"], name["s"])
     assert definitions.table("default.z") is definitions.tables[name["z"]]
     assert definitions.table("nothing") is None
 
@@ -236,11 +234,11 @@ def test_cached_result_is_the_same_and_follows_every_change(tmp_path: Path) -> N
     assert load_sound_definitions(folder, cache=cache) == first
     kept = load_sound_definitions(folder, cache=cache)
     assert kept == first == load_sound_definitions(folder, cache=NO_CACHE)
-    assert load_table_for_task(folder, REVENUE.workflow_id, cache=cache) == first[0].tables[REVENUE]
+    assert load_task_definitions(folder, REVENUE.workflow_id, cache=cache).tables[REVENUE] == first[0].tables[REVENUE]
     _write(folder, broken=broken.replace("5 hours", "4 hours"))
     assert load_sound_definitions(folder, cache=cache)[1] == ()
     (folder / "sales.yaml").unlink()
-    assert load_table_for_task(folder, REVENUE.workflow_id, cache=cache) is None
+    assert load_task_definitions(folder, REVENUE.workflow_id, cache=cache).tables == {}
 
 
 def test_file_that_just_changed_is_read_again(tmp_path: Path) -> None:
@@ -323,7 +321,7 @@ def test_thousand_definitions_are_read_from_the_cache(tables_per_file: int, tmp_
     cache = _cache(tmp_path / "cache")
     load_definitions(folder, cache=cache)
     whole = _fastest(lambda: load_definitions(folder, cache=cache))
-    task = _fastest(lambda: load_table_for_task(folder, "dynamic_table__lake__sales__t500", cache=cache))
+    task = _fastest(lambda: load_task_definitions(folder, "dynamic_table__lake__sales__t500", cache=cache))
     # Far above what the benchmark measures: this only notices a cache that is not used.
     assert whole < 1
     assert task < 0.2

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_dynamic_tables.core.schedule import Freshness
 from airflow_dynamic_tables.definitions.cache import Cache
-from airflow_dynamic_tables.definitions.loader import load_definitions, load_table_definitions, load_table_for_task
+from airflow_dynamic_tables.definitions.loader import load_definitions, load_table_definitions, load_task_definitions
 from airflow_dynamic_tables.definitions.model import Conventions
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
 from airflow_dynamic_tables.services.settings import threshold_in
@@ -56,10 +56,11 @@ def test_a_task_gets_the_mode_of_its_own_threshold(path: Path, tmp_path: Path) -
     name = "lake.sales.quick"
     for text, (mode, _) in MODES.items():
         threshold = Freshness.parse(text)
-        of_task = load_table_for_task(
-            path, "dynamic_table__lake__sales__quick", conventions=Conventions(threshold=threshold), cache=cache
+        conventions = Conventions(threshold=threshold)
+        of_task = load_task_definitions(path, "dynamic_table__lake__sales__quick", conventions=conventions, cache=cache).table(
+            name
         )
-        of_name = load_table_definitions(path, name, conventions=Conventions(threshold=threshold), cache=cache).table(name)
+        of_name = load_table_definitions(path, name, conventions=conventions, cache=cache).table(name)
         for table in (of_task, of_name):
             assert table is not None
             assert (table.mode, table.cron is None) == (mode, mode == "CONTINUOUS")

@@ -144,10 +144,7 @@ class HivePartitions(HiveTables):
         return list(self.session.call("get_partition_names_ps", table.dbName, table.tableName, values, -1))
 
     def _load_one(self, path: ObjectPath, spec: PartitionSpec) -> tuple[Table, Partition, tuple[str, ...]]:
-        """Return a table, one of its partitions, and the partition keys.
-
-        :raises PartitionNotFoundError: for every problem.
-        """
+        """Return a table, one of its partitions, and the partition keys."""
         try:
             table = self.load(path)
             known = self.value(table)
@@ -293,7 +290,6 @@ class HiveCatalog(HiveFunctions):
     The metastore folds names to lower case and accepts only letters, digits and underscores. A name that it would change is
     rejected on creation, and is never found.
 
-    :param metastore: connections to it.
     :param warehouse: URI of the folder for new databases; by default the metastore's own.
     """
 

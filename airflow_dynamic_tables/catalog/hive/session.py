@@ -92,7 +92,6 @@ class HiveSession:
     def check_name(self, what: str, name: str, longest: int) -> None:
         """Check the name of a new object.
 
-        :param longest: its maximum length.
         :raises UnsupportedError: when the metastore would change the name or cannot hold it.
         """
         if not is_legal(name) or len(name) > longest:

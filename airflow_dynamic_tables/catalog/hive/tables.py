@@ -107,8 +107,6 @@ class HiveTables(HiveDatabases):
 
         The folder of a dynamic table has a unique name: a renamed table keeps its folder, which must not be shared by the next
         table of the old name, nor by a table of that name in another metastore.
-
-        :raises UnsupportedError: when a Hive table cannot have that name, those types or those properties.
         """
         database = self.load_database(path.database)
         self.session.check_name("table", path.name, MAX_NAME)
@@ -178,10 +176,7 @@ class HiveTables(HiveDatabases):
             raise no_table(self.name, path) from error
 
     def _change_stored(self, path: ObjectPath, change: Callable[[Table], None]) -> None:
-        """Read, change and write a table; retry after a concurrent write of this package.
-
-        :raises ConflictError: when every attempt conflicts.
-        """
+        """Read, change and write a table; retry after a concurrent write of this package."""
 
         def attempt() -> None:
             stored = self.load(path)

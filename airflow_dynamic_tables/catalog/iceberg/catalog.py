@@ -386,10 +386,7 @@ class IcebergTables(IcebergDatabases):
         return IcebergStore(self.session.catalog, self.session.tables, self.session.server.errors)
 
     def _swapped(self, path: ObjectPath, attempt: Callable[[Table], _T]) -> _T:
-        """Read and change a table; retry after a concurrent write.
-
-        :raises ConflictError: when every attempt conflicts.
-        """
+        """Read and change a table; retry after a concurrent write."""
 
         def once() -> _T:
             physical = self.load(path)
@@ -418,8 +415,6 @@ class IcebergCatalog(IcebergTables):
 
     Partitions and statistics come from the tables' own metadata and cannot be changed here; views and functions are
     unsupported.
-
-    :param server: how to reach it.
     """
 
     publishes_drafts = True

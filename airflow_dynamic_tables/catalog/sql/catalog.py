@@ -86,8 +86,6 @@ class SqlCatalog(SqlFunctions):
 
     A table that another client created through PyIceberg in the same catalog is listed and read too. Partitions and statistics
     of Iceberg tables come from their own metadata; partitions of other tables are stored as rows.
-
-    :param warehouse: URI of the folder for new Iceberg tables.
     """
 
     publishes_drafts = True

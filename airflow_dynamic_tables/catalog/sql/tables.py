@@ -108,10 +108,7 @@ _LONGEST_NAME = 100
 
 
 class SqlTables(SqlDatabases):
-    """Rows of this package, and tables that only PyIceberg knows.
-
-    :param warehouse: URI of the folder for new tables.
-    """
+    """Rows of this package, and tables that only PyIceberg knows."""
 
     def __init__(self, name: str, database: Database, warehouse: str, default_database: str = "default") -> None:
         super().__init__(name, database, default_database)

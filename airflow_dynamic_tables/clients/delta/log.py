@@ -136,11 +136,7 @@ def _is_there(system: Any, path: str) -> bool | None:
 
 
 def _prove(system: Any, folder: str) -> None:
-    """Check, once per process and bucket, that the store enforces the condition; some stores ignore it and overwrite silently.
-
-    :raises UnsupportedError: when the store overwrites.
-    :raises CommitRejectedError: when the check fails; nothing was committed.
-    """
+    """Check, once per process and bucket, that the store enforces the condition; some stores ignore it and overwrite silently."""
     bucket = f"{system.endpoint_url or (system.client_kwargs or {}).get('endpoint_url')}/{folder.partition('/')[0]}"
     if bucket in _proven:
         return

@@ -61,19 +61,13 @@ class RenamingGlue(GlueCatalog):
         raise CommitFailedException(f"Table {database}.{name} was not renamed in {_ATTEMPTS} attempts: {why}.")
 
     def _decide(self, entry: Mapping[str, Any], new_name: str | None) -> None:
-        """Record or clear the new name in an entry.
-
-        :raises CommitFailedException: when the entry changed since it was read.
-        """
+        """Record or clear the new name in an entry."""
         database, name = entry["DatabaseName"], entry["Name"]
         parameters = {} if new_name is None else {RENAMED_TO: new_name}
         self._update_glue_table(database, name, _renamed(entry, name, parameters), entry["VersionId"])
 
     def _is_moved(self, entry: Mapping[str, Any], new_name: str) -> bool:
-        """Complete a decided rename; False when another table has the name.
-
-        :raises CommitFailedException: when the entry of that name changes concurrently, or neither entry contains all rows.
-        """
+        """Complete a decided rename; False when another table has the name."""
         database, name = entry["DatabaseName"], entry["Name"]
         try:
             self._create_glue_table(database, new_name, _renamed(entry, new_name, {}))

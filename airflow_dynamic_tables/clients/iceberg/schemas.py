@@ -216,10 +216,7 @@ def transform_of(key: HiddenKey) -> Transform[Any, Any]:
 
 
 def check_names(columns: Iterable[Column], keys: Sequence[str]) -> None:
-    """Check that no column has the name of a computed partition field, because no engine could open the table.
-
-    :raises UnsupportedError: names it.
-    """
+    """Check that no column has the name of a computed partition field, because no engine could open the table."""
     taken = {column.name for column in columns}
     for key in keys:
         hidden = hidden_key(key)

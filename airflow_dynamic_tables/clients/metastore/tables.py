@@ -45,10 +45,7 @@ def hive_type(ddl: str) -> str:
 
 
 def _bare(kind: DataType) -> str:
-    """The type string that Hive and Spark exchange: field names are never quoted.
-
-    :raises UnsupportedError: for a name that would make the type string ambiguous.
-    """
+    """The type string that Hive and Spark exchange: field names are never quoted."""
     match kind:
         case Primitive(name):
             return "timestamp" if name == "timestamp_ntz" else str(kind)

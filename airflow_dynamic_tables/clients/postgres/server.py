@@ -119,7 +119,6 @@ class PostgresServer:
     """A PostgreSQL server, by the URL of one of its databases; connections are opened lazily.
 
     :param url: in SQLAlchemy's or JDBC's format.
-    :param reader: the reader's name in messages.
     :raises ConfigurationError: when the URL is malformed or of another kind of server.
     """
 

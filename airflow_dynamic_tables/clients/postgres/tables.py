@@ -50,11 +50,7 @@ def lock_commits(database: OpenDatabase, table: TableName) -> None:
 def named_holders(
     server: PostgresServer, database: str, table: TableName, doing: str, error: type[Exception] = ConflictError
 ) -> Iterator[None]:
-    """Name the holders of a lock when the body times out waiting for it.
-
-    :param doing: the waiting operation, for the message.
-    :param error: the exception to raise.
-    """
+    """Name the holders of a lock when the body times out waiting for it."""
     try:
         yield
     except PostgresError as refused:
@@ -126,10 +122,7 @@ class PostgresTable:
 
 
 def list_databases(server: PostgresServer, through: str) -> list[str]:
-    """The databases of a server, sorted.
-
-    :param through: the database to connect to.
-    """
+    """The databases of a server, sorted."""
     with server.connected(through) as database:
         return sorted(row.name for row in database.rows(_DATABASES))
 
@@ -213,10 +206,7 @@ def make_own_tables(server: PostgresServer, database: str, table: TableName) -> 
 
 
 def check_schema(opened: OpenDatabase, database: str, table: TableName) -> None:
-    """Check that a database has the schema of a table.
-
-    :raises ConfigurationError: when it does not.
-    """
+    """Check that a database has the schema of a table."""
     if not opened.rows("SELECT 1 FROM pg_namespace WHERE nspname = %(name)s", {"name": table.schema}):
         raise ConfigurationError(
             f"Database {database} has no schema {table.schema} for {table}; make it (CREATE SCHEMA), or choose another."

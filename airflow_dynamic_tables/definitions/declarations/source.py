@@ -141,10 +141,7 @@ class SourceDeclaration(Declaration):
         return self
 
     def _check_endless(self, endless: Endless) -> None:
-        """Check that all required keys of an endless source are set, and no others.
-
-        :raises ValueError: when they are not.
-        """
+        """Check that all required keys of an endless source are set, and no others."""
         if self.path or self.schema_ or self.partitioned_by:
             columns = ", ".join(endless.columns)
             raise ValueError(f"a {self.format} source has the columns {columns}, and no 'path'; name neither")

@@ -234,10 +234,7 @@ def _outer_select(select: exp.Expr) -> _Select:
 
 
 def _alias_place(tokens: list[Token], starts: list[int], end: int) -> int:
-    """Return the offset for an alias: behind the name of the table and its TABLESAMPLE clause.
-
-    :param starts: start offset of each token.
-    """
+    """Return the offset for an alias: behind the name of the table and its TABLESAMPLE clause."""
     first = bisect.bisect_left(starts, end)
     if first == len(tokens) or tokens[first].token_type is not TokenType.TABLE_SAMPLE:
         return end

@@ -230,10 +230,7 @@ def edited(text: str, edits: Iterable[Edit]) -> str:
 def altered(text: str, declared: CreateDynamicTable, alter: AlterDynamicTable, said: str) -> str:
     """Apply an ALTER statement to the text of the file that declares the table.
 
-    :param text: the text of the file.
-    :param declared: the declaration in it.
     :param alter: a statement that changes the declaration, other than a rename.
-    :param said: the text that contains ``alter``.
     """
     return edited(text, _edits(declared, alter, said))
 

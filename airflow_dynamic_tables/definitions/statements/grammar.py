@@ -136,7 +136,6 @@ class Cursor:
         """Parse a dotted name.
 
         :param what: what is named, with its article, for the message.
-        :param longest: the maximum number of parts.
         """
         start = self.current.start
         parts = [self._part(what)]
@@ -153,10 +152,7 @@ class Cursor:
         return self.word_or_quoted(f"the name of {what}").value
 
     def word_or_quoted(self, what: str) -> Piece:
-        """Parse a name without dots.
-
-        :param what: what is named, for the message.
-        """
+        """Parse a name without dots."""
         token = self.current
         if token.kind is TokenKind.QUOTED_NAME and len(token.text) > 2:
             self.advance()
@@ -187,10 +183,7 @@ class Cursor:
         return tuple(items)
 
     def group(self, start: int, key: Callable[[], Piece], value: Callable[[], Piece]) -> PairList:
-        """Parse pairs in parentheses; keys are unique.
-
-        :param start: where the clause begins.
-        """
+        """Parse pairs in parentheses; keys are unique."""
 
         def pair() -> Pair:
             left = key()

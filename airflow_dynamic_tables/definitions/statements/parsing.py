@@ -112,10 +112,7 @@ class CreateTableAs(Statement):
 
 
 def create_table_as(cursor: Cursor, start: int, *, or_replace: bool = False) -> CreateTableAs:
-    """Parse ``CREATE TABLE … AS``, from behind TABLE.
-
-    :param start: where the statement begins.
-    """
+    """Parse ``CREATE TABLE … AS``, from behind TABLE."""
     at_condition = cursor.current.start
     conditional = if_not_exists(cursor)
     if conditional and or_replace:

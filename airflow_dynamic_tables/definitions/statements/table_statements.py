@@ -44,10 +44,7 @@ def if_not_exists(cursor: Cursor) -> bool:
 
 
 def create_table(cursor: Cursor, start: int, *, or_alter: bool) -> CreateDynamicTable:
-    """Parse ``… TABLE [IF NOT EXISTS] name clauses AS query``, from TABLE on.
-
-    :param start: where the statement begins.
-    """
+    """Parse ``… TABLE [IF NOT EXISTS] name clauses AS query``, from TABLE on."""
     cursor.expect("TABLE")
     at_condition = cursor.current.start
     conditional = if_not_exists(cursor)
@@ -171,10 +168,7 @@ _CLAUSES: dict[str, _Clause] = {
 
 
 def alter_table(cursor: Cursor, start: int) -> AlterDynamicTable:
-    """Parse ``… TABLE name action``, from TABLE on.
-
-    :param start: where the statement begins.
-    """
+    """Parse ``… TABLE name action``, from TABLE on."""
     cursor.expect("TABLE")
     name = cursor.name(_TABLE)
     token = cursor.expect(*_ACTIONS)
@@ -243,10 +237,7 @@ _ACTIONS: dict[str, Callable[[Cursor, int], _Action]] = {
 
 
 def drop_table(cursor: Cursor, start: int) -> DropDynamicTable:
-    """Parse ``… TABLE [IF EXISTS] name [PURGE]``, from TABLE on.
-
-    :param start: where the statement begins.
-    """
+    """Parse ``… TABLE [IF EXISTS] name [PURGE]``, from TABLE on."""
     cursor.expect("TABLE")
     conditional = if_exists(cursor)
     name = cursor.name(_TABLE)

@@ -67,7 +67,6 @@ class AddedFile:
 def staged_files(request: CommitRequest, data: str) -> list[AddedFile]:
     """Return the files of a stage that contain rows, as read from their footers.
 
-    :param data: the folder that the job wrote to.
     :raises StageRejectedError: if a file is missing, damaged, or differs from the job's result.
     """
     columns, _ = parted(request.result.columns, request.partition_keys)
@@ -242,10 +241,7 @@ def fence_entry(before: DeltaSnapshot | None, token: str) -> list[Action]:
 
 
 def check_definition(definition: Definition) -> None:
-    """Check that a Delta table can have these columns and partition keys.
-
-    :raises UnsupportedError: names the first one that it cannot have.
-    """
+    """Check that a Delta table can have these columns and partition keys."""
     schema_to_json(definition.columns)
     names: set[str] = set()
     for column in definition.columns:

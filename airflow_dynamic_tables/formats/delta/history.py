@@ -101,8 +101,6 @@ def _forget_before(log: DeltaLog, oldest: int, now: datetime) -> int:
 
     Readers that listed the log before the checkpoint existed still read older entries. Therefore the log is truncated at an older
     checkpoint, and the new one is used the next time.
-
-    :return: the number of deleted versions.
     """
     if oldest not in log.checkpoints():
         _write_checkpoint(log.location, oldest)
@@ -410,10 +408,7 @@ def _limit(entry: FileEntry, location: str, before: datetime, foreign_before: da
 
 
 def _referenced(location: str) -> set[str]:
-    """Return the URIs of all files of all versions in the log.
-
-    :raises CatalogUnavailableError: if they cannot be determined for a version.
-    """
+    """Return the URIs of all files of all versions in the log."""
     log = DeltaLog(location)
     entries = log.versions()
     snapshot = open_snapshot(location, entries[0]) if entries else None

@@ -131,10 +131,7 @@ class DeltaStagedTable(StagedTable):
         return until_done(attempt, self._path, "committing")
 
     def _publish(self, history: DeltaHistory, entry: _Entry) -> Version | None:
-        """Write the entry to the log; ``None`` if this attempt failed and can no longer succeed.
-
-        :raises CommitUnknownError: if the response was lost, and the table cannot be read or fenced.
-        """
+        """Write the entry to the log; ``None`` if this attempt failed and can no longer succeed."""
         try:
             if not history.log.put(entry.number, entry.actions):
                 return None
@@ -241,10 +238,7 @@ class DeltaStagedTable(StagedTable):
             raise not_restored(number, self._path, error) from error
 
     def _check_there(self, number: int, files: list[DeltaFile]) -> None:
-        """Check that the files of an earlier version still exist, because ``VACUUM`` may have deleted them.
-
-        :raises VersionNotFoundError: if one does not exist.
-        """
+        """Check that the files of an earlier version still exist, because ``VACUUM`` may have deleted them."""
         with ThreadPoolExecutor(8, thread_name_prefix="restoring") as executor:
             are_there = list(executor.map(lambda file: exists(file.uri), files))
         if gone := next((file for file, is_there in zip(files, are_there, strict=True) if not is_there), None):

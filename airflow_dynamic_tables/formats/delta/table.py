@@ -46,7 +46,6 @@ _HARMLESS = frozenset({"columnMapping", "deletionVectors", "timestampNtz", "v2Ch
 def content(snapshot: DeltaSnapshot, name: object, *, has_library: bool = False) -> TableContent:
     """Return a version of a table as read by Spark.
 
-    :param name: the name of the table in messages.
     :param has_library: whether Spark has the Delta library, used only if the files are not sufficient.
     :raises UnsupportedError: if reading its files alone would return wrong rows, and there is no library.
     """

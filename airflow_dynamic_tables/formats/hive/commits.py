@@ -184,9 +184,8 @@ class HiveCommits:
             raise CommitRejectedError(f"The Hive metastore refuses to change {self._path}: {_words(error)}") from error
 
     def settle(self, commit: Pending, stage: str) -> bool:
-        """Finish a commit of any process: complete it if it succeeded, and fence it otherwise.
+        """Finish a commit of any process: complete it if it succeeded, which is returned, and fence it otherwise.
 
-        :return: whether it succeeded.
         :raises CommitUnknownError: if the metastore does not reveal the outcome.
         """
         landed = self._has_landed(commit)
@@ -251,10 +250,7 @@ class HiveCommits:
         delete_folder(stage, f"{stage}/{tables.EMPTY}")
 
     def _add(self, shape: Table, commit: Pending, changes: PartitionChanges, stage: str) -> list[Values]:
-        """Add the missing partitions and the guards.
-
-        :return: the guards.
-        """
+        """Add the missing partitions and the guards."""
         empty = f"{stage}/{tables.EMPTY}"
         # Creates the folder where the file system needs one, and marks that it may have partitions.
         write_text(f"{empty}/_EMPTY", "")

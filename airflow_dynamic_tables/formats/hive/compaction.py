@@ -193,18 +193,12 @@ class CompactableStage(HiveStagedTable):
         return sum((done.compacted for done in written), Compacted())
 
     def _check(self, table: Table) -> None:
-        """Check that a table can be compacted.
-
-        :raises StageRejectedError: if it cannot.
-        """
+        """Check that a table can be compacted."""
         if why := why_not(table, self._format):
             raise StageRejectedError(f"{self._path} {why}, so it is not compacted.")
 
     def _write(self, table: Table, held: HeldPartition, limits: Limits) -> _Written | None:
-        """Write the new folder of a partition; return ``None`` if no files can be merged.
-
-        :raises StageRejectedError: if a row would change, or others wrote into the folder.
-        """
+        """Write the new folder of a partition; return ``None`` if no files can be merged."""
         entries = _entries(held)  # listed first, so that later changes are detected by the second listing
         (held,) = hold(table, {held.values: held.one})
         sizes = held.sizes
@@ -294,10 +288,7 @@ class CompactableStage(HiveStagedTable):
 
 
 def _entries(held: HeldPartition) -> list[FileEntry]:
-    """List all entries of a folder.
-
-    :raises StageRejectedError: if there are entries other than files.
-    """
+    """List all entries of a folder."""
     entries = list_entries(held.folder)
     strange = next((entry for entry in entries if entry.is_folder or entry.is_link), None)
     if strange is not None:

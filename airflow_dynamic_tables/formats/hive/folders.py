@@ -62,7 +62,6 @@ def state(
 ) -> SourceState:
     """Return the state of a table; its creation time tells it from a recreated table of the same name.
 
-    :param files: the files of all folders, see :class:`FolderListing`.
     :param compacted: see :func:`notes`; compacted partitions keep their previous state.
     :param seen_at: a time before the listing; omitted if files are never rewritten in place.
     """
@@ -209,10 +208,7 @@ def delete_orphans(metastore: Metastore, path: ObjectPath, before: datetime, hel
 
 
 def _lost(metastore: Metastore, path: ObjectPath, table: Table) -> list[Version]:
-    """Return versions undone by another engine; their files are kept although the table does not refer to them.
-
-    :raises ConflictError: if concurrent commits keep changing the table.
-    """
+    """Return versions undone by another engine; their files are kept although the table does not refer to them."""
     found = find_undone(metastore, path, tables.load(metastore, path))
     if found is None:
         raise ConflictError(f"{path} is changed all the time; its files are looked at next time.")

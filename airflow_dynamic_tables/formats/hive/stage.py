@@ -148,10 +148,7 @@ class HiveStagedTable(StagedTable):
             self._commits.clear(self.begin())
 
     def _settled(self) -> Table:
-        """Return the current table once it has no pending commit; a commit past its timeout is finished forcibly.
-
-        :raises CommitRejectedError: if it is not the table of the stage.
-        """
+        """Return the current table once it has no pending commit; a commit past its timeout is finished forcibly."""
         watched: Values | None = None
         deadline = 0.0
         while True:
@@ -212,10 +209,7 @@ class HiveStagedTable(StagedTable):
         return version
 
     def _check_lost(self, lost: Version, request: CommitRequest) -> None:
-        """Log that this commit supersedes a version that was undone because others wrote back an older state.
-
-        :raises StageRejectedError: if the table lost the rows of that version, and those of the stage are older.
-        """
+        """Log that this commit supersedes a version that was undone because others wrote back an older state."""
         asked = request.data_timestamp
         fresh = lost.data_timestamp
         if not request.partition_keys and asked is not None and fresh is not None and asked < fresh:
@@ -267,10 +261,7 @@ class HiveStagedTable(StagedTable):
         )
 
     def _check_distinct(self, keys: tuple[str, ...], partitions: Iterable[Values], staged: Container[Values]) -> None:
-        """Check that partitions differ in more than trailing blanks, which most metastore databases ignore.
-
-        :raises StageRejectedError: names two partitions that do not, at least one of them staged.
-        """
+        """Check that partitions differ in more than trailing blanks, which most metastore databases ignore."""
         known: dict[Values, Values] = {}
         for values in sorted(partitions):
             other = known.setdefault(tuple(value.rstrip(" ") for value in values), values)
@@ -296,10 +287,7 @@ class HiveStagedTable(StagedTable):
         return True
 
     def _looked_up(self, error: CatalogUnavailableError) -> Version | None:
-        """Return the version of a commit whose response was lost; ``None`` if it failed and can no longer succeed.
-
-        :raises CommitUnknownError: if the table cannot be read or fenced.
-        """
+        """Return the version of a commit whose response was lost; ``None`` if it failed and can no longer succeed."""
         with suppress(CatalogUnavailableError, CommitRejectedError, CommitUnknownError):
             if self.outcome() is None:
                 self.fence()

@@ -165,10 +165,7 @@ class _LoadedHiveTable(LoadedTable):
 
     @cached_property
     def _seen(self) -> _Seen:
-        """The table, its version and its folders, read consistently.
-
-        :raises TableNotFoundError: if the table does not exist or has no version yet.
-        """
+        """The table, its version and its folders, read consistently."""
         torn: list[str] = []
         again = self._table
         for _ in range(ATTEMPTS):

@@ -113,10 +113,7 @@ def _merged(table: Table, sources: Sequence[DataFile], folder: str, number: int)
 
 
 def _check_same(table: Table, sources: Sequence[DataFile], file: DataFile) -> None:
-    """Check that a merged file has the same partition, rows, values and nulls as its sources.
-
-    :raises StageRejectedError: if it does not.
-    """
+    """Check that a merged file has the same partition, rows, values and nulls as its sources."""
     is_same = file.record_count == sum(source.record_count for source in sources)
     for counted in ("value_counts", "null_value_counts"):
         parts = [getattr(source, counted) or {} for source in sources]

@@ -140,10 +140,7 @@ class ReplaceFiles(InOrder["ReplaceFiles"]):
         self._deleted_data_files = {entry.data_file for entry in self._removed}
 
     def _check_whole(self, entries: list[ManifestEntry], spec: PartitionSpec, schema: Schema) -> None:
-        """Check that no file of an older partition spec mixes rows of planned and other partitions.
-
-        :raises StageRejectedError: names a file that does.
-        """
+        """Check that no file of an older partition spec mixes rows of planned and other partitions."""
         for file in (entry.data_file for entry in entries):
             if is_split(file, spec, schema, self._planned):
                 raise StageRejectedError(

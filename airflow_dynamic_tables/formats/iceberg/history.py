@@ -256,10 +256,7 @@ def _other_table(table: Table, entries: Sequence[FileEntry], used: Collection[st
 
 
 def _references(table: Table) -> set[str]:
-    """Return all files referenced by the table's metadata.
-
-    :raises CatalogUnavailableError: if a part of the metadata cannot be read.
-    """
+    """Return all files referenced by the table's metadata."""
     metadata = table.metadata
     used = {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
     used |= {file.statistics_path for file in (*metadata.statistics, *metadata.partition_statistics)}

@@ -194,10 +194,7 @@ def current(table: Table | None) -> Version | None:
 
 
 def _forgotten(table: Table, kept: Version | None, latest: Version) -> Version:
-    """Return the current version if the snapshot of the latest version expired.
-
-    :param kept: the newest version that is kept.
-    """
+    """Return the current version if the snapshot of the latest version expired."""
     snapshot = table.current_snapshot()
     while snapshot is not None:
         if kept is not None and str(snapshot.snapshot_id) == kept.snapshot:
@@ -266,8 +263,6 @@ def find_files(table: Table | None, token: str, *, current_only: bool = False) -
     """Return the version committed with a token if only files of its stage show it: its number is unknown, 0.
 
     Another engine may expire a snapshot, and the token with it, while newer snapshots still refer to its files.
-
-    :param current_only: whether to search only the current files of the table.
     """
     if table is None:
         return None

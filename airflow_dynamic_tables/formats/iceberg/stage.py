@@ -76,10 +76,7 @@ def is_writable(table: Table) -> bool:
 
 
 def check_writable(table: Table, path: ObjectPath) -> None:
-    """Check that PyIceberg can write to the table.
-
-    :raises CommitRejectedError: if it can only read it.
-    """
+    """Check that PyIceberg can write to the table."""
     if not is_writable(table):
         raise CommitRejectedError(
             f"{path} has Iceberg's format version {table.format_version}, which another engine gave it: it can be read as a "
@@ -91,7 +88,6 @@ def check_writable(table: Table, path: ObjectPath) -> None:
 def swap(transaction: Transaction, path: ObjectPath) -> Table | None:
     """Publish a transaction; return ``None`` after a concurrent commit.
 
-    :return: the table after the commit.
 
     :raises CommitRejectedError: if the new metadata could not be written, which precedes the swap.
     :raises CommitUnknownError: if the response was lost.
@@ -281,10 +277,7 @@ class IcebergStagedTable(StagedTable):
         return transaction
 
     def _check_same_table(self, table: Table, request: CommitRequest) -> None:
-        """Report that the stage is in the folder of another table, even if the job wrote no files.
-
-        :raises CommitRejectedError: if the table name now refers to another table.
-        """
+        """Report that the stage is in the folder of another table, even if the job wrote no files."""
         folder = self._folder(table)
         stage = folder[len(table.location().rstrip("/")) :]
         strays = (file.path for file in request.result.files if not file.path.startswith(f"{folder}/"))
@@ -389,10 +382,7 @@ class IcebergStagedTable(StagedTable):
         return snapshot_properties(self._token, number, fresh, request.sources, request.partitions) | tables.line(table, number)
 
     def _publish(self, transaction: Transaction) -> Version | None:
-        """Swap the table's pointer; ``None`` if this attempt failed and can no longer succeed.
-
-        :raises CommitUnknownError: if the response was lost, and the table cannot be read or fenced.
-        """
+        """Swap the table's pointer; ``None`` if this attempt failed and can no longer succeed."""
         try:
             return tables.find(swap(transaction, self._path), self._token)
         except CommitUnknownError:

@@ -170,10 +170,7 @@ def check_free(database: OpenDatabase, name: TableName) -> None:
 
 
 def checked_stage(database: OpenDatabase, name: TableName, request: CommitRequest) -> DefinedTable:
-    """Return the stage table after checking it against the job's result and the plan.
-
-    :raises StageRejectedError: if a check fails.
-    """
+    """Return the stage table after checking it against the job's result and the plan."""
     stage = find(database, name)
     if stage is None:
         raise StageRejectedError(f"The stage table {name} is missing or damaged; refresh again.")
@@ -206,8 +203,6 @@ def _check_moments(stage: DefinedTable, request: CommitRequest) -> None:
     """Check that no partition of a ``timestamp with time zone`` key is planned.
 
     Planned values have no time zone, and the server's may differ from Spark's.
-
-    :raises StageRejectedError: names the key.
     """
     values = ((key, value) for spec in request.partitions for key, value in spec.items())
     for key, value in values:

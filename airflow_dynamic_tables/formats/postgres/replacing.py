@@ -299,11 +299,7 @@ class Replacing:
     def replace(
         self, target: DefinedTable, partitions: PartitionSet, columns: Sequence[Column], *, is_rebuild: bool = False
     ) -> None:
-        """Replace rows of an existing table.
-
-        :param columns: the columns of the table after the commit.
-        :param is_rebuild: whether the columns are replaced.
-        """
+        """Replace rows of an existing table."""
         if not (partitions.is_whole and self.take_place(target, is_rebuild=is_rebuild)):
             self.delete_and_insert(target, partitions, [column for column in columns if column.name not in target.types])
 
@@ -412,11 +408,7 @@ class Replacing:
         self._drop_stage()
 
     def _check_references(self, target: DefinedTable) -> bool:
-        """Check that deleting rows does not cascade to other tables.
-
-        :return: whether foreign keys refer to the table.
-        :raises StageRejectedError: if a foreign key has an action on DELETE.
-        """
+        """Check that deleting rows does not cascade to other tables."""
         keys = self.database.rows(_REFERRING, {"oid": target.oid})
         for key in keys:
             if key.action in ("c", "n", "d"):

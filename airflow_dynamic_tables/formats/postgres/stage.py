@@ -56,10 +56,7 @@ DRIVER = "org.postgresql.Driver"
 
 
 class JdbcStagedTable(StagedTable):
-    """The stage of one refresh.
-
-    :param folder: URI of the table's folder.
-    """
+    """The stage of one refresh."""
 
     def __init__(self, store: PostgresStore, database: str, name: TableName, folder: str, token: str) -> None:
         self._store = store
@@ -130,10 +127,7 @@ class JdbcStagedTable(StagedTable):
             raise unknown(self._name, error) from error
 
     def _looked_up(self) -> Version | None:
-        """Return the version of a commit whose response was lost; ``None`` if it failed and can no longer succeed.
-
-        :raises PostgresError: if the server cannot be queried, or still has the transaction open.
-        """
+        """Return the version of a commit whose response was lost; ``None`` if it failed and can no longer succeed."""
         with self._server.transaction(self._database, self._store.lock_timeout) as opened:
             lock_commits(opened, self._name)  # the commit held this lock until its end
             record = records.record_of(opened, self._name, self._token)
@@ -168,10 +162,7 @@ class JdbcStagedTable(StagedTable):
         return version
 
     def _check_table(self, opened: OpenDatabase, seen: Seen) -> DefinedTable | None:
-        """Return the table left by the latest commit; ``None`` if the name is free.
-
-        :raises StageRejectedError: if it was not created by a refresh.
-        """
+        """Return the table left by the latest commit; ``None`` if the name is free."""
         table = find(opened, self._name)
         if table is not None and seen.record is None:
             raise StageRejectedError(f"{self._name} is there already and of no refresh; choose another name for the table.")
@@ -184,10 +175,7 @@ class JdbcStagedTable(StagedTable):
         return table
 
     def _check_generation(self, opened: OpenDatabase, request: CommitRequest, target: DefinedTable | None) -> None:
-        """Check that the table is the one the refresh was planned on, and was not restored to an earlier version.
-
-        :raises CommitRejectedError: if it was dropped, or dropped and recreated.
-        """
+        """Check that the table is the one the refresh was planned on, and was not restored to an earlier version."""
         kept = [record.version for record in records.records(opened, self._name)]
         if (base := request.base) is not None and (target is None or all(version.token != base.token for version in kept)):
             raise CommitRejectedError(
@@ -323,7 +311,6 @@ def delete_left(
 ) -> Deleted:
     """Drop the stage tables of finished refreshes, and delete their folders.
 
-    :param folder: URI of the table's folder.
     :param age: the age limit and the stages in use, see :meth:`LakeTable.delete_orphans`.
     """
     before, held = age

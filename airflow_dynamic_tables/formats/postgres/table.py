@@ -303,10 +303,7 @@ def _missing(source: Source, store: PostgresStore) -> TableNotFoundError:
 
 
 def _types(database: OpenDatabase, table: PostgresTable, needed: Iterable[str]) -> dict[str, str]:
-    """Return the columns of a table and their types.
-
-    :raises ConfigurationError: if a needed column does not exist.
-    """
+    """Return the columns of a table and their types."""
     types = {one.name: one.type for one in columns_of(database, table)}
     for column in needed:
         if column not in types:
@@ -341,11 +338,7 @@ def _time_columns(types: Mapping[str, str]) -> tuple[TimeColumn, ...]:
 
 
 def _scanned(table: str, types: Mapping[str, str], timed: tuple[TimeColumn, ...]) -> str:
-    """Return the query that Spark reads instead of the table: all columns, needed for strides, and the numbers.
-
-    :param table: the quoted name.
-    :param timed: see :func:`_time_columns`.
-    """
+    """Return the query that Spark reads instead of the table: all columns, needed for strides, and the numbers."""
     if not timed:
         return table
     columns = ", ".join(f"{_number(quote(column.name), types[column.name])} AS {column.number}" for column in timed)

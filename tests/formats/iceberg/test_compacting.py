@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from math import nan
@@ -23,8 +21,7 @@ from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
 from airflow_dynamic_tables.core.schema import Column
-from airflow_dynamic_tables.exceptions import CommitRejectedError, StageRejectedError
-from airflow_dynamic_tables.formats.base import StagedTable
+from airflow_dynamic_tables.exceptions import StageRejectedError
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.files import InOrder, TableTransaction
 from airflow_dynamic_tables.formats.small_files import Compacted, Limits
@@ -82,21 +79,10 @@ def seen(bench: Bench) -> list[str]:
     return sorted(repr(row) for file in data_files(bench) for row in pl.read_parquet(file).rows())
 
 
-def compact(bench: Bench, limits: Limits = LIMITS, before: Callable[[], None] = lambda: None) -> Compacted | None:
+def compact(bench: Bench) -> Compacted | None:
     """Compact what is due, by one commit."""
-    (due,) = bench.table.scattered(limits)
-    return bench.stage(f"compaction-{uuid4()}").compact(due, limits, before)
-
-
-def once(action: Callable[[], object]) -> Callable[[], None]:
-    """Does something when it is called first."""
-    waiting = [action]
-
-    def call() -> None:
-        if waiting:
-            waiting.pop()()
-
-    return call
+    (due,) = bench.table.scattered(LIMITS)
+    return bench.stage(f"compaction-{uuid4()}").compact(due, LIMITS, lambda: None)
 
 
 def test_the_rows_are_the_same_whatever_their_types(bench: Bench) -> None:
@@ -182,58 +168,6 @@ def _files(bench: Bench, number: int) -> list[StagedFile]:
     (version,) = (version for version in bench.table.versions() if version.number == number)
     tasks = loaded(bench).scan(snapshot_id=int(version.snapshot)).plan_files()
     return [StagedFile(t.file.file_path, t.file.file_size_in_bytes) for t in tasks if "_partition_0=1" in t.file.file_path]
-
-
-def test_readers_of_the_table_see_nothing_new(bench: Bench) -> None:
-    """What a child records of its source stays the same, compaction after compaction, and changes with the rows."""
-    scatter(bench, {"1": many("1"), "2": many("2", 2)})
-    state = bench.table.read().state
-    compact(bench)
-    again = bench.table.read().state
-    assert state is not None
-    assert again is not None
-    assert again.version != state.version
-    assert replace(again, version=state.version) == state
-    compact(bench, Limits(many=1))
-    third = bench.table.read().state
-    assert third is not None
-    assert third.partitions == state.partitions
-    bench.refresh({"2": [1]}, "2")
-    last = bench.table.read().state
-    assert last is not None
-    assert last.partitions is not None
-    assert state.partitions is not None
-    assert last.partitions["ds=1"] == state.partitions["ds=1"]
-    assert last.partitions["ds=2"] != state.partitions["ds=2"]
-
-
-def test_rows_that_are_replaced_meanwhile_win(bench: Bench) -> None:
-    scatter(bench, {"1": many("1"), "2": many("2", 1)})
-    with pytest.raises(CommitRejectedError, match="replaced meanwhile"):
-        compact(bench, before=once(lambda: bench.refresh({"1": [7]}, "1")))
-    assert bench.rows() == {"1": [7], "2": [0, 100]}
-
-
-def test_a_refresh_of_another_partition_is_not_in_the_way(bench: Bench) -> None:
-    scatter(bench, {"1": many("1"), "2": many("2", 1)})
-    assert compact(bench, before=once(lambda: bench.refresh({"2": [7]}, "2"))) is not None
-    assert (len(data_files(bench)), bench.rows()["2"], len(bench.rows()["1"])) == (2, [7], 2 * (MANY + 1))
-
-
-def test_one_that_landed_is_found_by_its_token(bench: Bench) -> None:
-    scatter(bench, {"1": many("1")})
-    staged = bench.stage("compaction-1")
-    staged.compact(ONE_DAY, LIMITS, lambda: None)
-    outcome = staged.outcome()
-    assert outcome is not None
-    assert (outcome.number, outcome.token) == (0, "compaction-1")
-    _check_fence_changes_nothing(bench, staged)
-
-
-def _check_fence_changes_nothing(bench: Bench, staged: StagedTable) -> None:
-    before = bench.table.read().snapshot
-    staged.fence()
-    assert bench.table.read().snapshot == before
 
 
 class Deletes(InOrder["Deletes"], _FastAppendFiles):
