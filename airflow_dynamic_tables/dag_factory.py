@@ -122,7 +122,7 @@ def _all_dags(path: Path, access: DagAccess) -> list[DAG]:
     every = (*mistakes, *refused.in_order())
     for mistake in every:
         log.error("%s", mistake)
-    return [*dags, *broken_files(every)]
+    return [*dags, *_broken_files(every)]
 
 
 @contextmanager
@@ -298,7 +298,7 @@ def build_maintenance_dag(access: DagAccess) -> DAG:
     return dag
 
 
-def broken_files(mistakes: Iterable[Mistake]) -> list[DAG]:
+def _broken_files(mistakes: Iterable[Mistake]) -> list[DAG]:
     """Return a DAG for each broken definitions file that results in an import error of that file.
 
     Airflow 3 supports import errors of Python files only, and one of the DAG file would hide all of its DAGs. But the DAG

@@ -41,37 +41,32 @@ CONNECTIONS = 500
 """Maximum number of connections; each is a file descriptor, and a process may have 1024."""
 
 
-class BoundedProtocol(H11Protocol):
+class _BoundedProtocol(H11Protocol):
     """HTTP/1.1 in which an incomplete request of one client cannot block others."""
 
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Begin the timeout of the first request."""
         super().connection_made(transport)
         self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the timeout."""
         self._stop_waiting()
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
-        """Process received data. The timeout ends with the headers, even if the body arrives slowly."""
         self.app = _busy if len(self.connections) > CONNECTIONS else cast(ASGIApp, self.config.loaded_app)
         before = self.cycle
         super().handle_events()
-        if self.cycle is not before:
+        if self.cycle is not before:  # the headers have arrived; the body may be slow
             self._stop_waiting()
 
     def on_response_complete(self) -> None:
-        """Begin the timeout of the next request, unless it has already arrived."""
         super().on_response_complete()
         if self.cycle.response_complete and not self.transport.is_closing():
             self._await_headers()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer invalid HTTP with a problem document and close the connection."""
         answer = problem(400, "", f"{msg.rstrip('.')}; send HTTP/1.1.")
         headers = [*answer.raw_headers, (b"connection", b"close")]
         events: tuple[Any, ...] = (
@@ -89,7 +84,7 @@ class BoundedProtocol(H11Protocol):
         self._deadline = self.loop.call_later(HEADER_SECONDS, self.transport.close)
         waiting = sorted((each for each in self.connections if getattr(each, "_deadline", None)), key=_deadline_of)
         for each in waiting[: max(0, len(waiting) - WAITING)]:
-            cast(BoundedProtocol, each).transport.abort()
+            cast(_BoundedProtocol, each).transport.abort()
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:
@@ -240,7 +235,7 @@ def serve(gateway: AppComponents, refreshes: Processes, place: ListenAddress, on
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                http=BoundedProtocol,
+                http=_BoundedProtocol,
                 ws="none",
                 timeout_graceful_shutdown=_END_SECONDS,
             )

@@ -31,7 +31,7 @@ from airflow_dynamic_tables.services.settings import parse_threshold, threshold_
 _POD = "pod_override"
 
 
-def executor_settings(table: DynamicTable) -> dict[str, Any]:
+def _executor_settings(table: DynamicTable) -> dict[str, Any]:
     """Return the executor and its config as operator arguments.
 
     The executor is omitted where a task runs, because the scheduler has selected it, and the worker's configuration may differ.
@@ -101,7 +101,7 @@ def task_settings(table: DynamicTable) -> dict[str, Any]:
 
     :raises ConfigurationError: if Airflow has no such executor, or its config names no pod.
     """
-    return {**said(table, _TASK_SETTINGS), **executor_settings(table)}
+    return {**said(table, _TASK_SETTINGS), **_executor_settings(table)}
 
 
 def default_args_of(table: DynamicTable) -> Mapping[str, Any]:

@@ -41,11 +41,8 @@ def first_rows(frame: DataFrame, limit: int) -> ReturnedRows:
     return ReturnedRows(columns, rows.rows)
 
 
-def returned_rows(frame: DataFrame) -> ReturnedRows:
-    """Run a query and encode its rows.
-
-    :raises ValueError: when there are more rows than allowed for a test.
-    """
+def _returned_rows(frame: DataFrame) -> ReturnedRows:
+    """Run a query and encode its rows."""
     returned = _encoded_rows(frame, MOST_ROWS + 1)
     if len(returned.rows) > MOST_ROWS:
         raise ValueError(f"the query returns more than {MOST_ROWS:,} rows; give its sources fewer")
@@ -101,8 +98,8 @@ def _outcome(spark: SparkSession, test: QueryTestPlan, driver: Driver) -> QueryT
             returned = first_rows(planned_rows(spark, test.refresh, driver), test.limit)
             return QueryTestOutcome(round(time.monotonic() - started, 3), returned)
         rows, _ = without_dropped(storable(planned_rows(spark, test.refresh, driver), driver.tell), test.refresh.expectations)
-        returned = returned_rows(rows)
-        expected = returned_rows(_rows_of(spark, test.expected, test.refresh, driver)) if test.expected is not None else None
+        returned = _returned_rows(rows)
+        expected = _returned_rows(_rows_of(spark, test.expected, test.refresh, driver)) if test.expected is not None else None
     except Exception as error:
         return QueryTestOutcome(round(time.monotonic() - started, 3), error=message(error))
     return QueryTestOutcome(round(time.monotonic() - started, 3), returned, expected)

@@ -116,7 +116,7 @@ The reported batch may be the next one, and the one before may have been planned
 """
 
 
-class Fed:
+class _Fed:
     """One table that a stream reads.
 
     :param run: of the job, which copies only feeds of its own worker.
@@ -139,10 +139,7 @@ class Fed:
         return self._number is not None
 
     def frame(self, options: Mapping[str, str]) -> DataFrame:
-        """The rows of its feeds as a stream.
-
-        :raises ValueError: when the folder's name contains pattern characters, for which Spark would not look for the log.
-        """
+        """The rows of its feeds as a stream."""
         schema = schema_of(self._source)
         if schema is None:
             raise ValueError(f"source {self._source.identifier} needs a schema to be read as a stream")
@@ -155,10 +152,7 @@ class Fed:
         return reader.schema(schema).load(self._folder)
 
     def publish(self) -> None:
-        """Copy the next feed, if available, and add it to the log.
-
-        :raises FileExistsError: when another job has written that feed.
-        """
+        """Copy the next feed, if available, and add it to the log."""
         number = 0 if self._number is None else self._number + 1
         folder = f"{self._folder}/{folder_name(number, self._run)}"
         try:
@@ -197,7 +191,7 @@ class Feeds:
         for name, value in LOG_SETTINGS.items():
             spark.conf.set(name, value)
         fed = [source for source in plan.sources if source.is_fed]
-        self._by_view = {one.view: Fed(spark, one, f"{feeds}/{one.view}", plan.token, driver) for one in fed}
+        self._by_view = {one.view: _Fed(spark, one, f"{feeds}/{one.view}", plan.token, driver) for one in fed}
 
     def begin(self, look: Callable[[], object]) -> None:
         """Wait until every table has its first feed; an earlier batch would count the existing rows as read.
@@ -210,7 +204,7 @@ class Feeds:
             time.sleep(_PAUSE)
 
     def publish(self) -> None:
-        """Publish the feeds that the worker has found; see :meth:`Fed.publish`."""
+        """Publish the feeds that the worker has found; see :meth:`_Fed.publish`."""
         for fed in self._by_view.values():
             fed.publish()
 
@@ -222,7 +216,7 @@ class Feeds:
                 fed.note(newest_batch)
 
     def frame(self, view: str, options: Mapping[str, str]) -> DataFrame:
-        """The stream behind a view; see :meth:`Fed.frame`."""
+        """The stream behind a view; see :meth:`_Fed.frame`."""
         return self._by_view[view].frame(options)
 
 

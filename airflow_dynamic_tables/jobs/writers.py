@@ -55,12 +55,12 @@ _HASHED_TO_ZERO = -1693959553
 _MASK = 0xFFFFFFFF
 
 
-def hash_of_long(value: Column) -> Column:
+def _hash_of_long(value: Column) -> Column:
     """The hash of eight bytes, as an unsigned 32-bit number in a bigint; not null for null."""
     return _unsigned(F.hash(F.lit(_HASHED_TO_ZERO), value.cast("bigint")))
 
 
-def hash_of_bytes(value: Column) -> Column:
+def _hash_of_bytes(value: Column) -> Column:
     """The hash of any number of bytes, as an unsigned 32-bit number in a bigint; not null for null."""
     length = F.octet_length(value)
     whole = length - length % 4
@@ -184,14 +184,14 @@ def _hash(name: str, kind: T.DataType) -> Column:
     column = F.col(name)
     match kind:
         case T.StringType() | T.BinaryType():
-            return hash_of_bytes(column.cast("binary"))
+            return _hash_of_bytes(column.cast("binary"))
         case T.DecimalType():
-            return hash_of_bytes(_bytes_of(name, kind))
+            return _hash_of_bytes(_bytes_of(name, kind))
         case T.DateType():
-            return hash_of_long(_days(column, kind))
+            return _hash_of_long(_days(column, kind))
         case T.TimestampType() | T.TimestampNTZType():
-            return hash_of_long(_micros(column, kind))
-    return hash_of_long(column)
+            return _hash_of_long(_micros(column, kind))
+    return _hash_of_long(column)
 
 
 def _bytes_of(name: str, kind: T.DecimalType) -> Column:

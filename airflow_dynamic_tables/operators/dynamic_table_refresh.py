@@ -98,7 +98,7 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
             table, definitions = look_up(table, definitions, catalogs_file)
         elif not isinstance(table, DynamicTable):
             table = named_table(definitions, table)
-        super().__init__(**refresh_arguments(table, definitions, kwargs))
+        super().__init__(**_refresh_arguments(table, definitions, kwargs))
         self.table = table
         needed = definitions.needed_by(table)
         self.sources = {name: definitions.sources[name] for name in needed if name in definitions.sources}
@@ -197,7 +197,7 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
         return report_commit(context, self, version, refresh, request.schedule_time)
 
 
-def refresh_arguments(table: DynamicTable, definitions: Definitions, given: Mapping[str, Any]) -> dict[str, Any]:
+def _refresh_arguments(table: DynamicTable, definitions: Definitions, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the operator arguments of a table; given arguments override the definition, and the definition overrides defaults.
 
     :param definitions: the definitions with the dynamic tables that it reads.

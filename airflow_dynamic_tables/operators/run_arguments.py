@@ -113,7 +113,7 @@ def read_request(
         )
     ti = context["ti"]
     is_first = getattr(ti, "try_number", 1) == 1
-    updated = updated_partitions(context, table) if is_on_update(context) else None
+    updated = _updated_partitions(context, table) if _is_on_update(context) else None
     return RefreshRequest(
         table=table,
         sources=sources,
@@ -241,7 +241,7 @@ def _schedule_time(context: Mapping[str, Any], table: DynamicTable, runs: Runs) 
         begin = getattr(context.get("dag_run"), "start_date", None) if runs.by_begin else None
         date = date_of(context, table) if begin is None else datetime.fromisoformat(begin.isoformat())
         # The table may have reached the tick before the update already, so that the update would not be read.
-        return latest_schedule_time(table, date) if runs.by_ticks and not is_on_update(context) else date
+        return latest_schedule_time(table, date) if runs.by_ticks and not _is_on_update(context) else date
     try:
         time = parse_schedule_time(_text("schedule_time", asked))
     except ValueError as error:
@@ -256,7 +256,7 @@ def _date_of_the_run(context: Mapping[str, Any]) -> datetime:
     run = context.get("dag_run")
     dates = (
         # The run reads all updates up to its start, not only the first one, whose time is ``run_after``.
-        getattr(run, "start_date", None) if is_on_update(context) else None,
+        getattr(run, "start_date", None) if _is_on_update(context) else None,
         getattr(run, "partition_date", None),
         context.get("data_interval_end"),
         context.get("logical_date"),
@@ -292,12 +292,11 @@ _TRIGGERED = "asset_triggered"
 """Airflow's run type for asset updates."""
 
 
-def is_on_update(context: Mapping[str, Any]) -> bool:
-    """Return whether a run was triggered by asset updates."""
+def _is_on_update(context: Mapping[str, Any]) -> bool:
     return getattr(context.get("dag_run"), "run_type", None) == _TRIGGERED
 
 
-def updated_partitions(context: Mapping[str, Any], table: DynamicTable) -> PartitionSet:
+def _updated_partitions(context: Mapping[str, Any], table: DynamicTable) -> PartitionSet:
     """Return the partitions that such a run refreshes in addition to those of its own time.
 
     These are the partitions of the time of the first update, and those named by events of dynamic tables, by the table's time

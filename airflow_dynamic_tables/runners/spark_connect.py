@@ -57,7 +57,7 @@ _AT_ONCE = ("/Config", "/Interrupt", "/ReleaseSession", "/ReleaseExecute", "/Fet
 """Calls that a healthy server answers immediately, regardless of its load."""
 
 
-class ConnectChannel(DefaultChannelBuilder):
+class _ConnectChannel(DefaultChannelBuilder):
     """The channel of one session.
 
     :param url: ``sc://host:port/;token=...``, as for Spark's own client.
@@ -80,10 +80,7 @@ class ConnectChannel(DefaultChannelBuilder):
             self.setChannelOption("grpc.enable_http_proxy", 0)
 
     def toChannel(self) -> grpc.Channel:  # noqa: N802 - PySpark's name
-        """The channel, once the server has answered.
-
-        :raises JobFailedError: when the server does not answer in time.
-        """
+        """The channel, once the server has answered."""
         channel = super().toChannel() if self._target is None else self._on_socket(self._target)
         try:
             grpc.channel_ready_future(channel).result(timeout=self.patience)
@@ -105,7 +102,6 @@ class ConnectChannel(DefaultChannelBuilder):
         return self._secure_channel(target, credentials)
 
     def retries(self) -> DefaultPolicy:
-        """The retry policy of calls while the server does not answer: retries last as long as the patience."""
         tries = max(3, int(self.patience * 1_000 / _LONGEST_PAUSE_MS))
         return DefaultPolicy(max_retries=tries, max_backoff=_LONGEST_PAUSE_MS, max_server_retry_delay=_LONGEST_PAUSE_MS)
 
@@ -161,7 +157,7 @@ class WorkerDriver(ConnectDriver):
         return copy
 
 
-class TaskProgress:
+class _TaskProgress:
     """Reports the number of finished tasks whenever it changes, and measures how long the job has waited for a core."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -170,7 +166,6 @@ class TaskProgress:
         self._waits_since: float | None = None
 
     def __call__(self, stages: Iterable[StageInfo] | None, inflight_tasks: int, done: bool, **_others: object) -> None:
-        """Process the server's report, which is sent every two seconds while it changes."""
         known = list(stages or ())
         finished = sum(stage.num_completed_tasks for stage in known)
         planned = sum(stage.num_tasks for stage in known)
@@ -184,7 +179,6 @@ class TaskProgress:
             self._tell(line)
 
     def seconds_without_core(self) -> float:
-        """Seconds that tasks have waited while none was running."""
         since = self._waits_since
         return 0.0 if since is None else time.monotonic() - since
 
@@ -248,7 +242,7 @@ class SparkConnectRunner(Runner):
         target: str | None = None,
     ) -> None:
         refuse_templates(settings)
-        refuse_settings_of_submit(settings)
+        _refuse_settings_of_submit(settings)
         self._settings = settings
         self._url = url
         self._on_line = on_line
@@ -272,7 +266,7 @@ class SparkConnectRunner(Runner):
     def _driven(self, environment: Mapping[str, str]) -> Iterator[tuple[AnySparkSession, ConnectDriver]]:
         """A session and its driver for the job in the body; errors are converted to those of a runner."""
         self._end = self._application_id = None
-        channel = ConnectChannel(self._url, self._patience, self._target)
+        channel = _ConnectChannel(self._url, self._patience, self._target)
         try:
             with _connect_mode(), folder_for_modules() as folder, self._opened(channel) as spark:
                 driver = WorkerDriver(spark, folder, environment, self._on_line)
@@ -301,13 +295,13 @@ class SparkConnectRunner(Runner):
             _farewell(session)
 
     @contextmanager
-    def _opened(self, channel: ConnectChannel) -> Iterator[AnySparkSession]:
+    def _opened(self, channel: _ConnectChannel) -> Iterator[AnySparkSession]:
         spark = SparkSession.builder.channelBuilder(channel).create()
         spark.client.set_retry_policies([channel.retries()])
         with self._lock:
             self._session = spark
         done = threading.Event()
-        progress = TaskProgress(self._on_line)
+        progress = _TaskProgress(self._on_line)
         watcher = threading.Thread(target=self._watch, args=(spark, channel, progress, done), daemon=True)
         try:
             if self._end is not None:
@@ -330,7 +324,7 @@ class SparkConnectRunner(Runner):
             # PySpark registers an exit handler that keeps every client alive; a loop would accumulate thousands.
             atexit.unregister(spark.client._on_exit)
 
-    def _watch(self, spark: SparkSession, channel: ConnectChannel, progress: TaskProgress, done: threading.Event) -> None:
+    def _watch(self, spark: SparkSession, channel: _ConnectChannel, progress: _TaskProgress, done: threading.Event) -> None:
         """Poll the server: a job would wait forever for a dead server, or for one whose cores are all occupied."""
         is_told = False
         while not done.wait(self._patience / 6):
@@ -374,7 +368,7 @@ class SparkConnectRunner(Runner):
                     "a Spark Connect server jars come from the worker."
                 ) from error
 
-    def _failure(self, error: Exception, channel: ConnectChannel, environment: Mapping[str, str]) -> JobFailedError:
+    def _failure(self, error: Exception, channel: _ConnectChannel, environment: Mapping[str, str]) -> JobFailedError:
         if self._end is not None:
             return JobFailedError(self._end, application_id=self._application_id)
         words = channel.without_token(message(error))
@@ -389,17 +383,14 @@ def end_session(url: str, target: str | None = None) -> None:
     :param url: of the server, with the ``session_id``.
     """
     with suppress(Exception):  # on failure the server ends it itself after a minute
-        spark = SparkSession.builder.channelBuilder(ConnectChannel(url, _ENDING, target)).create()
+        spark = SparkSession.builder.channelBuilder(_ConnectChannel(url, _ENDING, target)).create()
         _farewell(spark)
         spark.stop()  # otherwise PySpark treats the closed session as the active one of this thread, and the next job fails
         atexit.unregister(spark.client._on_exit)
 
 
-def refuse_settings_of_submit(settings: SparkSettings) -> None:
-    """Check that all settings apply to a session; settings of the server's process must be set when the server is started.
-
-    :raises ConfigurationError: names a setting that does not apply.
-    """
+def _refuse_settings_of_submit(settings: SparkSettings) -> None:
+    """Check that all settings apply to a session; settings of the server's process must be set when the server is started."""
     for each in fields(settings):
         if each.name not in _OWN_SETTINGS and getattr(settings, each.name):
             raise ConfigurationError(
@@ -414,7 +405,7 @@ def refuse_settings_of_submit(settings: SparkSettings) -> None:
             )
 
 
-def _greet(spark: SparkSession, channel: ConnectChannel) -> None:
+def _greet(spark: SparkSession, channel: _ConnectChannel) -> None:
     """Ask for the version, to check that the server accepts this client."""
     try:
         _ = spark.version

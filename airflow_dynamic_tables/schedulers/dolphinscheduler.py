@@ -46,14 +46,13 @@ NAMES: Mapping[str, Names] = {
 
 
 @dataclass(frozen=True, slots=True)
-class QuartzSchedule:
+class _QuartzSchedule:
     """The times of a workflow: a Quartz cron expression and a time zone."""
 
     crontab: str
     timezone: str
 
     def as_text(self) -> str:
-        """Return the JSON that the API requires, with the widest possible range of validity dates."""
         dates = {"startTime": "2000-01-01 00:00:00", "endTime": "2099-12-31 23:59:59"}
         return json.dumps({**dates, "crontab": self.crontab, "timezoneId": self.timezone})
 
@@ -63,7 +62,7 @@ class Schedule:
     """The schedule of a workflow."""
 
     id: int
-    time_table: QuartzSchedule
+    time_table: _QuartzSchedule
     is_online: bool
 
 
@@ -75,11 +74,11 @@ class Task:
     params: Mapping[str, Any]
 
 
-class NameTakenError(SchedulerError):
+class _NameTakenError(SchedulerError):
     """An object of that name exists already."""
 
 
-class DolphinApi:
+class _DolphinApi:
     """Client of DolphinScheduler's REST API, with the token of one of its users.
 
     All methods raise :class:`~airflow_dynamic_tables.exceptions.SchedulerUnavailableError` when it cannot be reached,
@@ -95,33 +94,26 @@ class DolphinApi:
 
     @property
     def url(self) -> str:
-        """The address of DolphinScheduler."""
         return self._server.address.url
 
     def find_project(self, name: str) -> int | None:
-        """Return the code of the project of that name."""
         for project in self._pages("/projects", {"searchVal": name}, "list the projects"):
             if project.get("name") == name:
                 return self._code(project)
         return None
 
     def create_project(self, name: str, description: str) -> int:
-        """Create a project and return its code.
-
-        :raises NameTakenError: when a project of that name exists that this user has no access to.
-        """
+        """Create a project and return its code."""
         form = {"projectName": name, "description": description}
         return self._code(self._ask("POST", "/projects", f"create the project {name}", form=form))
 
     def find_workflow(self, project: int, name: str) -> int | None:
-        """Return the code of the workflow of that name."""
         for workflow in self._pages(self._workflows(project), {"searchVal": name}, f"list the workflows of project {project}"):
             if workflow.get("name") == name:
                 return self._code(workflow)
         return None
 
     def is_online(self, project: int, workflow: int) -> bool:
-        """Return whether a workflow is online."""
         return bool(self._definition(project, workflow)[self._names.definition].get("releaseState") == "ONLINE")
 
     def task(self, project: int, workflow: int) -> Task | None:
@@ -135,17 +127,13 @@ class DolphinApi:
         return Task(self._code(tasks[0]), params if isinstance(params, Mapping) else {})
 
     def new_task_code(self, project: int) -> int:
-        """Return a code for a new task."""
         codes = self._ask("GET", f"/projects/{project}/task-definition/gen-task-codes", "give a code", query={"genNum": "1"})
         if not isinstance(codes, list) or not codes or not isinstance(codes[0], int):
             raise self._server.misunderstood("which code a new task has")
         return codes[0]
 
     def create_workflow(self, project: int, form: Mapping[str, str]) -> int:
-        """Create an offline workflow and return its code.
-
-        :raises NameTakenError: when a workflow of that name exists.
-        """
+        """Create an offline workflow and return its code."""
         return self._code(self._ask("POST", self._workflows(project), f"create the workflow {form['name']}", form=form))
 
     def update_workflow(self, project: int, workflow: int, form: Mapping[str, str]) -> None:
@@ -153,44 +141,38 @@ class DolphinApi:
         self._ask("PUT", f"{self._workflows(project)}/{workflow}", f"update the workflow {form['name']}", form=form)
 
     def release(self, project: int, workflow: int, *, online: bool) -> None:
-        """Set a workflow online, or set it and its schedule offline."""
         state = "ONLINE" if online else "OFFLINE"
         path = f"{self._workflows(project)}/{workflow}/release"
         self._ask("POST", path, f"set the workflow {workflow} {state.lower()}", form={"releaseState": state})
 
     def delete_workflow(self, project: int, workflow: int) -> None:
-        """Delete an offline workflow and its schedule."""
         self._ask("DELETE", f"{self._workflows(project)}/{workflow}", f"delete the workflow {workflow}")
 
     def schedule(self, project: int, workflow: int) -> Schedule | None:
-        """Return the schedule of a workflow."""
         found = self._pages(self._schedules(project), {self._names.code: str(workflow)}, f"list the schedules of {workflow}")
         for item in found:
             if item.get(self._names.code) == workflow and isinstance(item.get("id"), int):
-                time_table = QuartzSchedule(str(item.get("crontab")), str(item.get("timezoneId")))
+                time_table = _QuartzSchedule(str(item.get("crontab")), str(item.get("timezoneId")))
                 return Schedule(item["id"], time_table, item.get("releaseState") == "ONLINE")
         return None
 
-    def create_schedule(self, project: int, workflow: int, time_table: QuartzSchedule) -> int:
-        """Create an offline schedule of an online workflow, and return its id."""
+    def create_schedule(self, project: int, workflow: int, time_table: _QuartzSchedule) -> int:
         form = {self._names.code: str(workflow), "schedule": time_table.as_text()}
         schedule = self._ask("POST", self._schedules(project), f"schedule the workflow {workflow}", form=form)
         if not isinstance(schedule, Mapping) or not isinstance(schedule.get("id"), int):
             raise self._server.misunderstood("which id the schedule has")
         return int(schedule["id"])
 
-    def update_schedule(self, project: int, schedule: int, time_table: QuartzSchedule) -> None:
+    def update_schedule(self, project: int, schedule: int, time_table: _QuartzSchedule) -> None:
         """Update a schedule, which must be offline."""
         form = {"schedule": time_table.as_text()}
         self._ask("PUT", f"{self._schedules(project)}/{schedule}", f"change the schedule {schedule}", form=form)
 
     def release_schedule(self, project: int, schedule: int, *, online: bool) -> None:
-        """Set a schedule of an online workflow online or offline."""
         state = "online" if online else "offline"
         self._ask("POST", f"{self._schedules(project)}/{schedule}/{state}", f"set the schedule {schedule} {state}")
 
     def close(self) -> None:
-        """Close the connections."""
         self._server.close()
 
     def _workflows(self, project: int) -> str:
@@ -219,7 +201,7 @@ class DolphinApi:
     def _ask(
         self, method: str, path: str, what: str, query: Mapping[str, str] | None = None, form: Mapping[str, str] | None = None
     ) -> Any:
-        """Return the data of a successful answer. Failures also have status 200, and an error code."""
+        # Failures also have status 200, and an error code.
         answer = self._server.send(method, path, query=query, form=form)
         body = self._server.expect(answer, what)
         if not isinstance(body, Mapping) or not isinstance(body.get("code"), int):
@@ -229,7 +211,7 @@ class DolphinApi:
         said = f"DolphinScheduler did not {what}: {shown(str(body.get('msg')))} ({body['code']})"
         if body["code"] in _NO_RIGHT:
             raise ConfigurationError(f"{said}; give the user of connection {self._server.address.conn_id!r} the right to do so.")
-        kinds = {**dict.fromkeys(_NAME_EXISTS, NameTakenError), **dict.fromkeys(_NOT_FOUND, WorkflowNotFoundError)}
+        kinds = {**dict.fromkeys(_NAME_EXISTS, _NameTakenError), **dict.fromkeys(_NOT_FOUND, WorkflowNotFoundError)}
         raise kinds.get(body["code"], SchedulerError)(f"{said}.")
 
     def _code(self, item: Any) -> int:
@@ -263,7 +245,7 @@ class DolphinScheduler(WorkflowScheduler):
     :param gateway_token: the bearer token of these requests; may be a parameter of the project, ``${name}``.
     """
 
-    def __init__(self, api: DolphinApi, project: str, refresh_url: str, gateway_token: str | None) -> None:
+    def __init__(self, api: _DolphinApi, project: str, refresh_url: str, gateway_token: str | None) -> None:
         self._api = api
         self._project = project
         self._refresh_url = refresh_url
@@ -287,14 +269,14 @@ class DolphinScheduler(WorkflowScheduler):
                 f"Connection {CONNECTION!r} has no token; make one in the Security Center of DolphinScheduler, and put it into "
                 "'password'."
             )
-        api = DolphinApi(address_of("DolphinScheduler", CONNECTION, connection), token, NAMES[version])
+        api = _DolphinApi(address_of("DolphinScheduler", CONNECTION, connection), token, NAMES[version])
         project = connection.extra.get("project") or _PROJECT
         return cls(api, project, _refresh_url(connection), connection.extra.get("gateway_token"))
 
     def create(self, workflow: Workflow) -> Outcome:
         """Create a workflow and its schedule and set them online; existing ones are updated to the definition."""
         try:
-            time_table = QuartzSchedule(quartz_expression(workflow.cron), workflow.timezone)
+            time_table = _QuartzSchedule(quartz_expression(workflow.cron), workflow.timezone)
         except ValueError as error:
             raise UnsupportedScheduleError(f"DolphinScheduler cannot have {workflow.table} refreshed: {error}.") from error
         project = self._made_project()
@@ -355,7 +337,7 @@ class DolphinScheduler(WorkflowScheduler):
             return project
         try:
             return self._api.create_project(self._project, _MADE_BY)
-        except NameTakenError:
+        except _NameTakenError:
             # Created concurrently, or not accessible to this user.
             project = self._api.find_project(self._project)
             if project is None:
@@ -366,7 +348,7 @@ class DolphinScheduler(WorkflowScheduler):
         form = self._form(workflow, self._api.new_task_code(project))
         try:
             return self._api.create_workflow(project, form)
-        except NameTakenError:
+        except _NameTakenError:
             code = self._api.find_workflow(project, workflow.workflow_id)
             if code is None:
                 raise
@@ -381,7 +363,7 @@ class DolphinScheduler(WorkflowScheduler):
         task_code = self._api.new_task_code(project) if task is None else task.code
         self._api.update_workflow(project, code, self._form(workflow, task_code))
 
-    def _schedule(self, project: int, code: int, time_table: QuartzSchedule) -> None:
+    def _schedule(self, project: int, code: int, time_table: _QuartzSchedule) -> None:
         schedule = self._api.schedule(project, code)
         if schedule is None:
             self._api.release_schedule(project, self._api.create_schedule(project, code, time_table), online=True)

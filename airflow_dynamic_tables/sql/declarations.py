@@ -48,7 +48,7 @@ def create_table(session: SqlSession, script: Script, statement: CreateDynamicTa
     """
     identifier = session.table(statement.name)
     known = session.project.load()[0].tables.get(identifier)
-    exists = known is not None or is_deployed(session, identifier)
+    exists = known is not None or _is_deployed(session, identifier)
     if exists and statement.if_not_exists:
         return StatementResult.of(ObjectChange(str(identifier), "exists"))
     if exists and not statement.or_alter:
@@ -95,10 +95,10 @@ def rename_table(session: SqlSession, script: Script, statement: RenameTo) -> St
     old = session.table(statement.name)
     new = TableIdentifier.completed(statement.new_name.parts, old.catalog, old.database)
     declaration = declaration_of(declared_table(session, old))
-    if new in session.project.load()[0].tables or is_deployed(session, new):
+    if new in session.project.load()[0].tables or _is_deployed(session, new):
         raise TableAlreadyExistsError(f"{new} exists; choose another name.")
     plain = declaration.changed_to(renamed(declaration.text, declaration.statement, new))
-    is_there = is_deployed(session, old)
+    is_there = _is_deployed(session, old)
     if is_there and (old.catalog, old.database) != (new.catalog, new.database):
         raise UnsupportedError(f"{old} cannot become {new}: a table is renamed within its database.")
     former = declaration.changed_to(renamed(declaration.text, declaration.statement, new, old.table)) if is_there else plain
@@ -118,7 +118,7 @@ def drop_table(session: SqlSession, script: Script, statement: DropDynamicTable)
     identifier = session.table(statement.name)
     defined, mistakes = session.project.load()
     known = defined.tables.get(identifier)
-    is_there = is_deployed(session, identifier)
+    is_there = _is_deployed(session, identifier)
     if known is None and not is_there:
         if statement.if_exists and not mistakes:
             return _dropped(dropping.Dropped(identifier, dropped=False))
@@ -148,7 +148,7 @@ def declared_table(session: SqlSession, identifier: TableIdentifier) -> DynamicT
     table = defined.tables.get(identifier)
     if table is not None:
         return table
-    if not mistakes and is_deployed(session, identifier):
+    if not mistakes and _is_deployed(session, identifier):
         raise TableNotFoundError(
             f"{identifier} is not declared any more, only its catalog has it: CREATE OR ALTER DYNAMIC TABLE declares it again."
         )
@@ -165,11 +165,7 @@ def unknown(identifier: TableIdentifier, mistakes: Sequence[Mistake]) -> TableNo
     )
 
 
-def is_deployed(session: SqlSession, identifier: TableIdentifier) -> bool:
-    """Return whether the catalog has a dynamic table with that name.
-
-    :raises TableAlreadyExistsError: if it has another object with that name.
-    """
+def _is_deployed(session: SqlSession, identifier: TableIdentifier) -> bool:
     catalog = session.workspace.readable(identifier.catalog)
     try:
         entry = catalog.get_table(identifier.path)
@@ -181,7 +177,7 @@ def is_deployed(session: SqlSession, identifier: TableIdentifier) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class _Draft:
     """A declaring statement to be written into a file: the change, its offset in the file, and its edits.
 
     In the file all names are full; ``edits`` have offsets in the original statement.
@@ -195,7 +191,6 @@ class Draft:
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """Report mistakes of the file at their place in the original statement."""
         try:
             yield
         except DefinitionError as error:
@@ -212,7 +207,7 @@ class Draft:
         return self.script.mistake(self.statement.start + within, mistake.message)
 
 
-def declaration_draft(session: SqlSession, script: Script, statement: CreateDynamicTable, known: DynamicTable | None) -> Draft:
+def declaration_draft(session: SqlSession, script: Script, statement: CreateDynamicTable, known: DynamicTable | None) -> _Draft:
     """Return the draft of a declaring statement.
 
     :param known: the declared table with that name, if any.
@@ -222,11 +217,11 @@ def declaration_draft(session: SqlSession, script: Script, statement: CreateDyna
     text = edited(script.text[statement.start : statement.end], edits)
     if known is None:
         change = new_declaration(session.project, session.table(statement.name), text)
-        return Draft(script, statement, change, len(decoded(change.after or b"", change.path)) - len(text) - len(";\n"), edits)
+        return _Draft(script, statement, change, len(decoded(change.after or b"", change.path)) - len(text) - len(";\n"), edits)
     declaration = declaration_of(known)
     before = declaration.statement
     change = declaration.changed_to(edited(declaration.text, [(before.start, before.end, text)]))
-    return Draft(script, statement, change, before.start, edits)
+    return _Draft(script, statement, change, before.start, edits)
 
 
 def _edits(session: SqlSession, script: Script, statement: CreateDynamicTable) -> Iterator[Edit]:

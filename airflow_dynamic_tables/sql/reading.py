@@ -180,7 +180,7 @@ def explain(session: SqlSession, script: Script, statement: Explain) -> Statemen
     """``EXPLAIN``: describes what a statement would do, without executing it."""
     explained = statement.explained
     if isinstance(explained, Query):
-        return explain_select(session, script, explained.text)
+        return _explain_select(session, script, explained.text)
     if isinstance(explained, RefreshTable):
         request = refresh_request(session, explained)
         partitions = requested_partitions(request)
@@ -237,8 +237,7 @@ class QueryReads:
     rows: int
 
 
-def explain_select(session: SqlSession, script: Script, query: Piece) -> StatementResult:
-    """Describe what a query would read, and how."""
+def _explain_select(session: SqlSession, script: Script, query: Piece) -> StatementResult:
     selected = simple_select(query.value)
     if selected is not None and _columns_by_format(session, selected) is not None:
         how = "its format, at the current version"

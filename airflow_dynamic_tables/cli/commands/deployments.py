@@ -95,7 +95,7 @@ def diff(arguments: Namespace) -> int:
     named = named_tables(defined, arguments.tables) if arguments.tables else None
     with workspace_of(arguments, "Comparing the definitions with the catalogs") as workspace:
         found = differences(workspace, defined, named, is_complete=sound)
-        say_paused(workspace, named or defined.tables.values())
+        _say_paused(workspace, named or defined.tables.values())
     show(found, arguments.output)
     is_wrong = not (sound or arguments.tables) or any(one.claimed or one.change is Change.UNKNOWN for one in found)
     differs = arguments.exit_code and any(one.change is not Change.UNCHANGED for one in found)
@@ -149,7 +149,7 @@ def apply(arguments: Namespace) -> int:
             for one in found
             if one.change is not Change.REMOVED
         ]
-        say_paused(workspace, named or defined.tables.values())
+        _say_paused(workspace, named or defined.tables.values())
     _print(done, arguments.output)
     for one in found:
         if one.change is Change.REMOVED:
@@ -239,8 +239,7 @@ def _declared(arguments: Namespace) -> Iterable[TableIdentifier]:
     return definitions(arguments)[0].tables if find_definitions(arguments) is not None else ()
 
 
-def say_paused(workspace: Workspace, tables: Iterable[DynamicTable]) -> None:
-    """Report on stderr the tables whose DAG is paused although they are not suspended, if Airflow is available."""
+def _say_paused(workspace: Workspace, tables: Iterable[DynamicTable]) -> None:
     by_dag = {table.workflow_id: table.identifier for table in tables if table.scheduler in (None, DEFAULT_SCHEDULER)}
     for dag, paused in sorted(paused_workflows(workspace, by_dag.keys()).items()):
         if paused and not why_suspended(by_dag[dag], workspace.find_entry(by_dag[dag])):

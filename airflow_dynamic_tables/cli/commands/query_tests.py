@@ -61,8 +61,7 @@ def _value(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def junit_xml(results: Sequence[QueryTestResult]) -> bytes:
-    """Return the results as JUnit XML, which CI servers read."""
+def _junit_xml(results: Sequence[QueryTestResult]) -> bytes:
     counts = {verdict: str(sum(result.verdict is verdict for result in results)) for verdict in Verdict}
     total = {"tests": str(len(results)), "failures": counts[Verdict.FAILED], "errors": counts[Verdict.ERROR]}
     suite = ElementTree.Element("testsuite", {"name": "dynamic-tables", **total})
@@ -108,7 +107,7 @@ def test(arguments: Namespace) -> int:
         results = _results(arguments, definitions, chosen)
     _print(results, arguments.output)
     if arguments.junit_xml:
-        Path(arguments.junit_xml).write_bytes(junit_xml(results))
+        Path(arguments.junit_xml).write_bytes(_junit_xml(results))
     is_well = all(result.verdict is Verdict.PASSED for result in results) and (not mistakes or bool(arguments.tables))
     return OK if is_well else FAILED
 

@@ -42,14 +42,13 @@ threads, and leaves threads for Airflow's own pages if catalogs hang.
 _ADDRESS = Address("Airflow", "the login of the caller", "http://airflow")
 
 
-class InProcessTransport(httpx.BaseTransport):
+class _InProcessTransport(httpx.BaseTransport):
     """Transport from worker threads of a server to an application on the event loop of that server."""
 
     def __init__(self, application: ASGIApp) -> None:
         self._transport = httpx.ASGITransport(application, raise_app_exceptions=False)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request, and wait for the complete response."""
         return from_thread.run(self._answer, request)
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
@@ -59,7 +58,7 @@ class InProcessTransport(httpx.BaseTransport):
 
 def airflow_as(token: str, airflow: ASGIApp) -> AirflowApi:
     """Return a client of Airflow's API with the caller's token, so that Airflow enforces the caller's permissions."""
-    return AirflowApi(_ADDRESS, Connection(extra={"token": token}), InProcessTransport(airflow))
+    return AirflowApi(_ADDRESS, Connection(extra={"token": token}), _InProcessTransport(airflow))
 
 
 WorkflowOf = Callable[[Workspace, TableIdentifier], str]

@@ -33,7 +33,7 @@ _OWN_HOST = (_HOST, f"::ffff:{_HOST}")
 _CHUNK = 1 << 18
 
 
-class Relay:
+class _Relay:
     """Joins connections of this process to a server, after checking that the port belongs to the server."""
 
     def __init__(self, process: Process, port: int) -> None:
@@ -44,10 +44,7 @@ class Relay:
         self.met_stranger = False
 
     def refuse_stranger(self) -> None:
-        """Raise when a connection was refused because another process answered.
-
-        :raises JobFailedError: names the port and the remedy.
-        """
+        """Raise when a connection was refused because another process answered."""
         if self.met_stranger:
             raise JobFailedError(
                 f"Another process listens on port {self._port} of {_HOST} in place of the Spark server; it received neither "
@@ -56,7 +53,6 @@ class Relay:
             )
 
     def serve(self, listener: socket.socket) -> None:
-        """Accept connections until the listener is closed."""
         while True:
             try:
                 client, _ = listener.accept()
@@ -65,7 +61,6 @@ class Relay:
             threading.Thread(target=self._join, args=(client,), daemon=True).start()
 
     def close(self) -> None:
-        """Close all connections."""
         with self._lock:
             connections = [*self._open]
         for each in connections:
@@ -98,7 +93,6 @@ class Relay:
                 self._open.difference_update(connections)
 
     def _is_of_server(self, connection: socket.socket) -> bool:
-        """Return whether the other end of a connection is a socket that the server accepted."""
         own_port = connection.getsockname()[1]
         deadline = time.monotonic() + _ACCEPT_SECONDS
         while time.monotonic() < deadline:
@@ -117,7 +111,7 @@ class Relay:
 
 
 @contextmanager
-def relayed(folder: Path, process: Process, port: int) -> Iterator[tuple[str, Relay]]:
+def relayed(folder: Path, process: Process, port: int) -> Iterator[tuple[str, _Relay]]:
     """A gRPC target that leads to a server during the body, and never to another process.
 
     :param folder: accessible by this user only.
@@ -126,7 +120,7 @@ def relayed(folder: Path, process: Process, port: int) -> Iterator[tuple[str, Re
     held = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     # A socket's address is limited to about a hundred characters, and the temporary folder's path may be longer.
     address = f"/proc/self/fd/{held}/{name}"
-    relay = Relay(process, port)
+    relay = _Relay(process, port)
     try:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(address)
