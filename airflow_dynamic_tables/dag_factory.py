@@ -336,6 +336,5 @@ class _BrokenFile(DAG):
             self.relative_fileloc = str(self._path)
 
     def get_serialized_fields(self) -> Any:  # type: ignore[override]  # a class method in Airflow; here it depends on the file
-        """Raise the mistakes of the file."""
         # Airflow's traceback begins with the cause, so the mistakes come first.
         raise SerializationError("The definitions have mistakes, see above.") from DefinitionError(self._mistakes)

@@ -96,6 +96,11 @@ def local_master(text: str) -> str:
     return text
 
 
+def flag(name: str, help_: str) -> Argument:
+    """Return an option without a value."""
+    return Argument((name,), help_, {"action": "store_true"})
+
+
 DEFINITIONS = Argument(
     ("--definitions",),
     "YAML file or folder of definitions (default: $DYNAMIC_TABLES_DEFINITIONS, else ./dags/definitions, "
@@ -137,19 +142,15 @@ PARTITION = Argument(
     "repeated",
     {"metavar": "SPEC", "type": partitions, "action": "append", "dest": "partitions"},
 )
-FORCE = Argument(("--force",), "refresh a suspended table, too; it stays suspended", {"action": "store_true"})
+FORCE = flag("--force", "refresh a suspended table, too; it stays suspended")
 MASTER = Argument(
     ("--master",),
     "Spark master, or sc://host:port of a Spark Connect server (default: SPARK_REMOTE, else the server of "
     "'dynamic-tables spark start' if it runs, else local[*])",
     {"metavar": "URL"},
 )
-WITHOUT_SPARK = Argument(
-    ("--without-spark",),
-    "do not start Java to check queries and columns with Spark, and do not ask the catalogs",
-    {"action": "store_true"},
-)
-DEBUG = Argument(("--debug",), "show the traceback of an error, and log more", {"action": "store_true"})
+WITHOUT_SPARK = flag("--without-spark", "do not start Java to check queries and columns with Spark, and do not ask the catalogs")
+DEBUG = flag("--debug", "show the traceback of an error, and log more")
 TABLE = Argument(("table",), "a table: its name, database.name or catalog.database.name", {"metavar": "TABLE"})
 TABLES = Argument(("tables",), "only these tables (default: all)", {"metavar": "TABLE", "nargs": "*"})
 TOKEN = Argument(("token",), "the token of the refresh, as its error and history -o json name it", {"metavar": "TOKEN"})

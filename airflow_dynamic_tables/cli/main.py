@@ -108,7 +108,6 @@ class _ToStderr(logging.Handler):
     """Writes records to the current stderr, so that they appear above the progress that a terminal shows."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See :meth:`logging.Handler.emit`."""
         try:
             print(self.format(record), file=sys.stderr)
         except Exception:  # like every logging handler: a record that cannot be written must not end the command

@@ -204,7 +204,6 @@ class _PrivateHistory(FileHistory):
     """A history without secrets, readable by its owner only."""
 
     def store_string(self, string: str) -> None:
-        """See :meth:`History.store_string`."""
         super().store_string(without_secrets(string))
 
 

@@ -139,7 +139,6 @@ class _Fed:
         return self._number is not None
 
     def frame(self, options: Mapping[str, str]) -> DataFrame:
-        """The rows of its feeds as a stream."""
         schema = schema_of(self._source)
         if schema is None:
             raise ValueError(f"source {self._source.identifier} needs a schema to be read as a stream")
@@ -152,7 +151,6 @@ class _Fed:
         return reader.schema(schema).load(self._folder)
 
     def publish(self) -> None:
-        """Copy the next feed, if available, and add it to the log."""
         number = 0 if self._number is None else self._number + 1
         folder = f"{self._folder}/{folder_name(number, self._run)}"
         try:
@@ -314,7 +312,6 @@ class _Worker:
             raise _StoppedError("the worker stopped before the stream began")
 
     def tell(self, question: Ask) -> None:
-        """Write a request to the worker."""
         write_text(self._spark, f"{self._folder}/{JOB_FILE}", question.to_json())
 
     def wait(self, until: Callable[[Answer], bool]) -> Answer:
@@ -326,7 +323,6 @@ class _Worker:
         return said
 
     def text(self, uri: str) -> str:
-        """Read a small file written by the worker or by Spark."""
         return read_text(self._spark, uri)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, Context
 from airflow.sdk import exceptions as airflow_exceptions
 from airflow.sdk.execution_time.hitl import upsert_hitl_detail
 
@@ -21,9 +21,6 @@ from airflow_dynamic_tables.services.writes.quarantine import publish, reject, s
 from airflow_dynamic_tables.services.writes.quarantine_question import question
 from airflow_dynamic_tables.services.writes.settling import reconcile, recorded_refresh
 from airflow_dynamic_tables.triggers.quarantine import QuarantineTrigger
-
-if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
 
 PUBLISH, ABORT = "Publish", "Abort"
 

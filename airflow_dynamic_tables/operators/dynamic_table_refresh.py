@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
+
+from airflow.providers.common.compat.sdk import Context
 
 from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
@@ -48,10 +50,6 @@ from airflow_dynamic_tables.services.tables.source_reads import fresh_until
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.services.writes.settling import recorded_refresh
 from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, has_given_up, upstream_to_text
-
-if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
-
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
+from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, Context
 
 from airflow_dynamic_tables.dags.declared import load_every
 from airflow_dynamic_tables.exceptions import DynamicTableError
@@ -16,9 +16,6 @@ from airflow_dynamic_tables.operators.reporting import LATE_EVENTS, report_missi
 from airflow_dynamic_tables.services.deployments.diffing import no_longer_declared
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.workspace import Workspace
-
-if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from airflow.providers.common.compat.sdk import (
     AirflowException,
@@ -14,6 +14,7 @@ from airflow.providers.common.compat.sdk import (
     Asset,
     AssetAlias,
     BaseOperator,
+    Context,
     get_parsing_context,
 )
 from airflow.sdk.execution_time import task_runner
@@ -36,9 +37,6 @@ from airflow_dynamic_tables.operators.run_arguments import events_since, run_of
 from airflow_dynamic_tables.services.continuous.partition_commit import PartitionCommits
 from airflow_dynamic_tables.services.maintenance.sweeping import CLOCK_MARGIN, missing_reports
 from airflow_dynamic_tables.services.workspace import Workspace
-
-if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
 
 log = logging.getLogger(__name__)
 

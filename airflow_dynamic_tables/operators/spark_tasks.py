@@ -10,9 +10,8 @@ import threading
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout
+from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout, Context
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
@@ -29,9 +28,6 @@ from airflow_dynamic_tables.services.refresh.planning import job_environment
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.services.writes.settling import abort
-
-if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
 
 log = logging.getLogger(__name__)
 

@@ -80,7 +80,6 @@ class _ConnectChannel(DefaultChannelBuilder):
             self.setChannelOption("grpc.enable_http_proxy", 0)
 
     def toChannel(self) -> grpc.Channel:  # noqa: N802 - PySpark's name
-        """The channel, once the server has answered."""
         channel = super().toChannel() if self._target is None else self._on_socket(self._target)
         try:
             grpc.channel_ready_future(channel).result(timeout=self.patience)
@@ -106,7 +105,6 @@ class _ConnectChannel(DefaultChannelBuilder):
         return DefaultPolicy(max_retries=tries, max_backoff=_LONGEST_PAUSE_MS, max_server_retry_delay=_LONGEST_PAUSE_MS)
 
     def without_token(self, text: str) -> str:
-        """A text without the token."""
         return text.replace(self.token, HIDDEN) if self.token else text
 
 

@@ -103,7 +103,6 @@ class _DolphinApi:
         return None
 
     def create_project(self, name: str, description: str) -> int:
-        """Create a project and return its code."""
         form = {"projectName": name, "description": description}
         return self._code(self._ask("POST", "/projects", f"create the project {name}", form=form))
 
@@ -133,7 +132,6 @@ class _DolphinApi:
         return codes[0]
 
     def create_workflow(self, project: int, form: Mapping[str, str]) -> int:
-        """Create an offline workflow and return its code."""
         return self._code(self._ask("POST", self._workflows(project), f"create the workflow {form['name']}", form=form))
 
     def update_workflow(self, project: int, workflow: int, form: Mapping[str, str]) -> None:

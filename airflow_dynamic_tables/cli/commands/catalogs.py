@@ -12,7 +12,7 @@ from typing import Any
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction
 from airflow_dynamic_tables.cli import arguments as argument_types
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.arguments import OUTPUT, STATE, TABLE, Argument
+from airflow_dynamic_tables.cli.arguments import OUTPUT, STATE, TABLE, Argument, flag
 from airflow_dynamic_tables.cli.command_index import command
 from airflow_dynamic_tables.cli.project import definitions, find_definitions
 from airflow_dynamic_tables.cli.running import OK, USAGE
@@ -39,9 +39,9 @@ _PROPERTY = Argument(
     "a property; may be repeated",
     {"metavar": "KEY=VALUE", "type": argument_types.key_value, "action": "append", "dest": "properties"},
 )
-_REPLACE = Argument(("--replace",), "replace an existing one of this name", {"action": "store_true"})
-_IF_EXISTS = Argument(("--if-exists",), "do nothing when it is missing", {"action": "store_true"})
-_IF_NOT_EXISTS = Argument(("--if-not-exists",), "do nothing when the name is taken", {"action": "store_true"})
+_REPLACE = flag("--replace", "replace an existing one of this name")
+_IF_EXISTS = flag("--if-exists", "do nothing when it is missing")
+_IF_NOT_EXISTS = flag("--if-not-exists", "do nothing when the name is taken")
 
 _COLUMNS = ("name", "type", "comment", "nulls", "minimum", "maximum")
 
@@ -149,7 +149,7 @@ def create_database(arguments: Namespace) -> int:
     "drop a database",
     (
         _NAME,
-        Argument(("--cascade",), "drop what it holds, too; data files stay", {"action": "store_true"}),
+        flag("--cascade", "drop what it holds, too; data files stay"),
         _IF_EXISTS,
         *_COMMON,
     ),

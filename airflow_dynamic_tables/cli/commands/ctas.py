@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from airflow_dynamic_tables.cli import arguments as argument_types
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE, Argument
+from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE, Argument, flag
 from airflow_dynamic_tables.cli.command_index import command
 from airflow_dynamic_tables.cli.commands.refresh import owner_of, with_spark
 from airflow_dynamic_tables.cli.project import definitions, find_definitions
@@ -43,8 +43,8 @@ _COLUMNS = ("table", "outcome", "version", "rows", "files", "bytes", "seconds")
         Argument(("table",), "its name: catalog.database.table, or less", {"metavar": "NAME"}),
         Argument(("--query",), "the query that returns its rows", {"metavar": "SQL"}),
         Argument(("--query-file",), "a file with the query", {"metavar": "PATH"}),
-        Argument(("--if-not-exists",), "keep an existing table; this is no error", {"action": "store_true"}),
-        Argument(("--replace",), "replace the rows of a table that ctas created", {"action": "store_true"}),
+        flag("--if-not-exists", "keep an existing table; this is no error"),
+        flag("--replace", "replace the rows of a table that ctas created"),
         Argument(("--format",), "format of the table (default: iceberg, or as it was)", {"metavar": "FORMAT"}),
         Argument(
             ("--partitioned-by",),
@@ -59,7 +59,7 @@ _COLUMNS = ("table", "outcome", "version", "rows", "files", "bytes", "seconds")
             {"metavar": "KEY=VALUE", "type": argument_types.key_value, "action": "append"},
         ),
         Argument(("--token",), "unique name of this try", {"metavar": "TOKEN", "type": argument_types.token}),
-        Argument(("--dry-run",), "only print what it would do, or why it would refuse", {"action": "store_true"}),
+        flag("--dry-run", "only print what it would do, or why it would refuse"),
         MASTER,
         *STATE,
         OUTPUT,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.arguments import DEBUG, INTO, OUTPUT, SCHEDULE_TIME, STATE, TABLES, WITHOUT_SPARK, Argument
+from airflow_dynamic_tables.cli.arguments import DEBUG, INTO, OUTPUT, SCHEDULE_TIME, STATE, TABLES, WITHOUT_SPARK, flag
 from airflow_dynamic_tables.cli.command_index import command
 from airflow_dynamic_tables.cli.new_project import COMMANDS, write_project
 from airflow_dynamic_tables.cli.project import definitions, named_tables, project_of, schedule_time
@@ -121,10 +121,9 @@ _COLUMNS = ("identifier", "refresh_mode", "cron", "timezone", "schedule_time", "
     (
         TABLES,
         SCHEDULE_TIME,
-        Argument(
-            ("--compare",),
+        flag(
+            "--compare",
             "also read the tables: show missed ticks that it would make up for, and warn of changes that it would refuse",
-            {"action": "store_true"},
         ),
         *STATE,
         OUTPUT,

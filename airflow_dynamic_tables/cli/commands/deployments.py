@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE, TABLES, Argument
+from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE, TABLES, Argument, flag
 from airflow_dynamic_tables.cli.command_index import command
 from airflow_dynamic_tables.cli.commands.definitions import plan_and_look
 from airflow_dynamic_tables.cli.commands.refresh import owner_of, run_here
@@ -77,7 +77,7 @@ _NO_TEXT = ("query", "original_query", "expanded_query", "resolved.query")
     "compare what is declared with what is deployed",
     (
         TABLES,
-        Argument(("--exit-code",), "also exit with 1 if a table differs", {"action": "store_true"}),
+        flag("--exit-code", "also exit with 1 if a table differs"),
         *STATE,
         OUTPUT,
     ),
@@ -110,13 +110,9 @@ _SHOWN = ("identifier", "change", "outcome", "version", "detail")
     "deploy the definitions: register new tables, alter changed ones",
     (
         TABLES,
-        Argument(
-            ("--refresh",),
-            "also recompute all rows of tables whose query changed; a rebuild needs this",
-            {"action": "store_true"},
-        ),
-        Argument(("--without-spark",), "do not ask Spark which columns the changed queries return", {"action": "store_true"}),
-        Argument(("--take-over",), "take over tables that another deployment has declared", {"action": "store_true"}),
+        flag("--refresh", "also recompute all rows of tables whose query changed; a rebuild needs this"),
+        flag("--without-spark", "do not ask Spark which columns the changed queries return"),
+        flag("--take-over", "take over tables that another deployment has declared"),
         MASTER,
         *STATE,
         OUTPUT,

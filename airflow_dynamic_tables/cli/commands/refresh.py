@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from airflow_dynamic_tables.cli import arguments as argument_types
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.arguments import FORCE, MASTER, OUTPUT, PARTITION, SCHEDULE_TIME, STATE, TABLE, Argument
+from airflow_dynamic_tables.cli.arguments import FORCE, MASTER, OUTPUT, PARTITION, SCHEDULE_TIME, STATE, TABLE, Argument, flag
 from airflow_dynamic_tables.cli.command_index import command
 from airflow_dynamic_tables.cli.project import definitions
 from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE, lines_of_spark, progress_of
@@ -57,11 +57,7 @@ _T = TypeVar("_T")
 _Work = Callable[[Callable[[RefreshPlan], None], Callable[[], None]], _T]
 
 _OF_A_REQUEST = (
-    Argument(
-        ("--scheduled",),
-        "as its schedule would: skipped if no input changed, and five failures in a row suspend the table",
-        {"action": "store_true"},
-    ),
+    flag("--scheduled", "as its schedule would: skipped if no input changed, and five failures in a row suspend the table"),
     Argument(
         ("--token",),
         "unique name of this refresh in the history (default: a random one)",
@@ -82,14 +78,10 @@ _ROWS = 10
         TABLE,
         SCHEDULE_TIME,
         PARTITION,
-        Argument(("--full-refresh",), "replace the complete table, whatever its partitions", {"action": "store_true"}),
-        Argument(
-            ("--downstream",),
-            "then also refresh every table that reads it, directly or not, each once",
-            {"action": "store_true"},
-        ),
+        flag("--full-refresh", "replace the complete table, whatever its partitions"),
+        flag("--downstream", "then also refresh every table that reads it, directly or not, each once"),
         FORCE,
-        Argument(("--show",), "also print the first rows of the table, ten at most", {"action": "store_true"}),
+        flag("--show", "also print the first rows of the table, ten at most"),
         *_OF_A_REQUEST,
         MASTER,
         *STATE,

@@ -15,7 +15,7 @@ from uuid import uuid4
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState
 from airflow_dynamic_tables.cli import arguments as argument_types
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.arguments import LIMIT, ONE_TABLE, OUTPUT, STATE, TABLE, TABLES, TOKEN, Argument
+from airflow_dynamic_tables.cli.arguments import LIMIT, ONE_TABLE, OUTPUT, STATE, TABLE, TABLES, TOKEN, Argument, flag
 from airflow_dynamic_tables.cli.command_index import command
 from airflow_dynamic_tables.cli.project import definitions, definitions_if_any, identifier, is_defined, named_tables
 from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
@@ -101,11 +101,7 @@ def _duration(seconds: int | None) -> timedelta | None:
             "print rows of that version (default: the current one; 20 rows without --rows)",
             {"type": argument_types.positive, "metavar": "N"},
         ),
-        Argument(
-            ("--check-sources",),
-            "also check whether its sources changed since the current version read them",
-            {"action": "store_true"},
-        ),
+        flag("--check-sources", "also check whether its sources changed since the current version read them"),
         LIMIT,
         *STATE,
         OUTPUT,
@@ -250,11 +246,7 @@ def gc(arguments: Namespace) -> int:
     "merge small files of a dynamic table",
     (
         TABLE,
-        Argument(
-            ("--dry-run",),
-            "only print how many files each partition has, and which partitions are due",
-            {"action": "store_true"},
-        ),
+        flag("--dry-run", "only print how many files each partition has, and which partitions are due"),
         *STATE,
         OUTPUT,
     ),
@@ -319,11 +311,7 @@ def abort_stage(arguments: Namespace) -> int:
     (
         TABLE,
         Argument(("--to",), "the version to restore", {"type": argument_types.positive, "metavar": "VERSION", "required": True}),
-        Argument(
-            ("--with-columns",),
-            "bring its columns and partition keys back, too, where the table has others now",
-            {"action": "store_true"},
-        ),
+        flag("--with-columns", "bring its columns and partition keys back, too, where the table has others now"),
         *STATE,
         OUTPUT,
     ),
@@ -436,9 +424,9 @@ def recover_table(arguments: Namespace) -> int:
     "drop a dynamic table",
     (
         TABLE,
-        Argument(("--yes",), "drop it; without this, only check that it could be dropped", {"action": "store_true"}),
-        Argument(("--if-exists",), "a missing table is no error", {"action": "store_true"}),
-        Argument(("--purge",), "also delete its files", {"action": "store_true"}),
+        flag("--yes", "drop it; without this, only check that it could be dropped"),
+        flag("--if-exists", "a missing table is no error"),
+        flag("--purge", "also delete its files"),
         *STATE,
         OUTPUT,
     ),

@@ -6,7 +6,9 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from airflow.providers.common.compat.sdk import Context
 
 from airflow_dynamic_tables.core.plain import to_plain
 from airflow_dynamic_tables.dags.declared import load_every
@@ -23,9 +25,6 @@ from airflow_dynamic_tables.services.ctas.wanted import Created, QueryPlace, Wan
 from airflow_dynamic_tables.services.names import names_scope
 from airflow_dynamic_tables.services.settings import find_catalogs_file
 from airflow_dynamic_tables.services.workspace import open_workspace
-
-if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
 
 log = logging.getLogger(__name__)
 
