@@ -113,10 +113,9 @@ class PhysicalTables:
             "warehouse": self._warehouse,
             "init_catalog_tables": "false",
         }
-        if is_object_store(self._warehouse):
-            properties[PY_IO_IMPL] = (
-                FSSPEC_FILE_IO  # as for all other files, so that endpoint and credentials are configured once
-            )
+        if is_object_store(self._warehouse) or self._warehouse.startswith("file:"):
+            # as for all other files, so that endpoint and credentials are configured once; PyArrow takes half a second to import
+            properties[PY_IO_IMPL] = FSSPEC_FILE_IO
         with self._database.errors():
             catalog = LeanCatalog(self._name, **properties)
 

@@ -57,11 +57,9 @@ from airflow_dynamic_tables.formats.commits import (
     unknown,
     until_done,
 )
-from airflow_dynamic_tables.formats.iceberg import compaction as compacting
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.files import AllFiles, FenceOff, ReplaceFiles, TableTransaction
 from airflow_dynamic_tables.formats.iceberg.history import RestoreFiles, position, remember_position
-from airflow_dynamic_tables.formats.iceberg.staged import read_footers, staged_partition
 from airflow_dynamic_tables.formats.small_files import Compacted, Limits
 
 _REFUSED = (AuthorizationExpiredError, BadRequestError, ForbiddenError, UnauthorizedError)
@@ -186,6 +184,8 @@ class IcebergStagedTable(StagedTable):
         return self._committed(lambda table: self._restoration(table, number, with_columns=with_columns), before_publish)
 
     def compact(self, partitions: PartitionSet, limits: Limits, before_publish: Callable[[], None]) -> Compacted | None:
+        from airflow_dynamic_tables.formats.iceberg import compaction as compacting
+
         table = tables.load(self._store, self._path)
         if table is None:
             raise CommitRejectedError(f"{self._path} was dropped meanwhile.")
@@ -362,6 +362,8 @@ class IcebergStagedTable(StagedTable):
 
     def _data_files(self, transaction: Transaction, io: FileIO, request: CommitRequest) -> list[DataFile]:
         """Read the footers of all files, because the job's report may differ from the actual files."""
+        from airflow_dynamic_tables.formats.iceberg.staged import read_footers, staged_partition
+
         metadata = transaction.table_metadata
         staged = []
         for data_file in read_footers(io, metadata, request.result.files):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyiceberg.table import Table
 
@@ -20,10 +20,8 @@ from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable, RowCounts, TableContent, kept_version
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.history import delete_orphans, due, expire, position
+from airflow_dynamic_tables.formats.iceberg.stage import IcebergStagedTable
 from airflow_dynamic_tables.formats.small_files import Limits, PartitionFiles
-
-if TYPE_CHECKING:
-    from airflow_dynamic_tables.formats.iceberg.stage import IcebergStagedTable
 
 
 @names_damage
@@ -37,8 +35,6 @@ class IcebergTable(LakeTable):
         self._path = path
 
     def stage(self, token: str) -> IcebergStagedTable:
-        from airflow_dynamic_tables.formats.iceberg.stage import IcebergStagedTable
-
         return IcebergStagedTable(self._store, self._path, token)
 
     def load(self) -> _LoadedIcebergTable:
