@@ -29,6 +29,7 @@ from tests.support.suite import (
     is_of_its_contract,
     mark_needs,
     mark_repetitions,
+    may_be_quick,
     missing_service,
     order_for_workers,
     record_seconds,
@@ -66,6 +67,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--record-seconds", action="store_true", help="record the seconds of what runs, by which workers are balanced"
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import the files that have no quick tests for ``--part quick``."""
+    return True if config.option.part == "quick" and not may_be_quick(collection_path) else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -50,6 +51,8 @@ UNKNOWN_SECONDS = 0.1
 
 RECORDED = Path(__file__).with_name("seconds.json")
 """Seconds of a test, on the average, by unit: see :func:`unit_of`. ``--record-seconds`` writes it."""
+
+_ROOT = RECORDED.parents[2]
 
 
 def mark_needs(item: pytest.Item) -> None:
@@ -121,8 +124,7 @@ def record_seconds(reports: Iterable[pytest.TestReport]) -> None:
         seconds[unit] += report.duration
         tests[unit].add(report.nodeid)
     recorded = recorded_seconds() | {unit: round(seconds[unit] / len(tests[unit]), 3) for unit in seconds}
-    root = RECORDED.parents[2]
-    kept = {unit: recorded[unit] for unit in sorted(recorded) if (root / re.split("[@ ]", unit)[0]).exists()}
+    kept = {unit: recorded[unit] for unit in sorted(recorded) if (_ROOT / re.split("[@ ]", unit)[0]).exists()}
     RECORDED.write_text(json.dumps(kept, indent=0) + "\n")
 
 
@@ -171,8 +173,25 @@ def select_part(items: Sequence[pytest.Item], part: str) -> list[pytest.Item]:
     return [item for item in items if (large[item.nodeid] == number if _is_large(item) else with_base)]
 
 
+def may_be_quick(path: Path) -> bool:
+    """Return whether a file may have quick tests: importing the other files takes longer than many of the quick tests."""
+    name = path.relative_to(_ROOT).as_posix()
+    if path.suffix != ".py" or not path.is_file():
+        return name != "tests/faults"
+    seconds = _seconds_by_file().get(name)
+    return not seconds or any(" large" not in unit and "@" not in unit and each <= QUICK_SECONDS for unit, each in seconds)
+
+
+@functools.cache
+def _seconds_by_file() -> dict[str, list[tuple[str, float]]]:
+    by_file: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    for unit, each in recorded_seconds().items():
+        by_file[re.split("[@ ]", unit)[0]].append((unit, each))
+    return by_file
+
+
 def _is_quick(item: pytest.Item, recorded: dict[str, float]) -> bool:
-    if _is_large(item) or item.nodeid.startswith("tests/faults/"):
+    if _is_large(item):
         return False
     if any(item.get_closest_marker(mark) for mark in ("spark", "metastore", "postgres", "system", "long")):
         return False
