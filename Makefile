@@ -13,6 +13,9 @@ CHECK := $(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $
 # Run commands, and print how long they took.
 timed = @start=$$(date +%s); $(1); code=$$?; echo "make $@: $$(($$(date +%s) - start)) seconds"; exit $$code
 
+# Hundreds of processes import the package; each would compile it.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo airflow test test-all quick check faults fuzz bench setup
 

@@ -66,6 +66,7 @@ def test_what_differs_is_shown_and_where_it_is_expected(run: Run, definitions: P
     assert not (Path(os.environ["AIRFLOW_HOME"]) / "dynamic_tables").exists()
 
 
+@pytest.mark.large
 def test_tables_that_are_named(run: Run, definitions: Path) -> None:
     definitions.write_text(TESTS.replace("null}", "1}").replace("ds: c", "ds: b"))
     ran = run("test", "daily_revenue", "--output", "json")
