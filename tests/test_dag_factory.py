@@ -297,8 +297,6 @@ def told(context: Mapping[str, Any]) -> None:
 
 
 class Leaves(BaseNotifier):
-    """A notifier that ends the process which makes it."""
-
     def __init__(self, code: int) -> None:
         super().__init__()
         sys.exit(code)
@@ -308,8 +306,6 @@ class Leaves(BaseNotifier):
 
 
 class Chat(BaseNotifier):
-    """Stands for a notifier of a provider."""
-
     template_fields = ("text",)
 
     def __init__(self, text: str, *, to: Sequence[str] = ()) -> None:

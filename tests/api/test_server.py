@@ -33,8 +33,6 @@ dynamic_tables:
 
 @dataclass
 class Server:
-    """A server that can be started again with the same state."""
-
     home: Path
     started: list[subprocess.Popen[str]] = field(default_factory=list)
     clients: list[httpx.Client] = field(default_factory=list)
@@ -58,7 +56,6 @@ class Server:
         return self.clients[-1]
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """End it, and give its exit code."""
         process = self.started[-1]
         process.send_signal(number)
         code = process.wait(120)

@@ -42,8 +42,6 @@ dynamic_tables:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How a command ended and what it printed."""
-
     code: int
     out: str
     err: str

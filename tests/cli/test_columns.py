@@ -42,10 +42,7 @@ def definitions(project: Path) -> Path:
 
 
 def declare(file: Path, old: str, new: str) -> str:
-    """Change the definitions.
-
-    :return: where the new text is, as mistakes say it.
-    """
+    """Change the definitions."""
     text = file.read_text()
     assert text.count(old) == 1
     file.write_text(text.replace(old, new))

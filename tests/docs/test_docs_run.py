@@ -75,8 +75,6 @@ COMMANDS_IMPORT = (
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One fenced block of a page."""
-
     language: str
     text: str
 

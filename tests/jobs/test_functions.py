@@ -44,7 +44,6 @@ def py_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def values_of(spark: SparkSession, plan: RefreshPlan) -> set[object]:
-    """What the query's only column holds."""
     files = [file.path.removeprefix("file://") for file in refresh(spark, plan).files]
     return {value for file in files for value in pq.read_table(file, partitioning=None).column(0).to_pylist()}
 

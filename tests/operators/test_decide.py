@@ -80,8 +80,6 @@ def token(workspace: Workspace, table: DynamicTable) -> str:
 
 
 class Context(dict[str, Any]):
-    """What a task gets from Airflow, as far as this one looks."""
-
     def __init__(self, run_id: str = "run") -> None:
         ti = SimpleNamespace(id="ti", dag_id="dag", run_id=run_id, task_id="decide", xcom_push=lambda **_: None)
         super().__init__(ti=ti, outlet_events={ASSET: SimpleNamespace(extra=None)})

@@ -48,8 +48,6 @@ def other(connect_server: ConnectServer) -> Iterator[SparkSession]:
 
 
 class Listening(SparkConnectRunner):
-    """A runner, and what it said."""
-
     def __init__(self, url: str, patience: float, conf: Mapping[str, str]) -> None:
         self.lines: list[str] = []
         super().__init__(SparkSettings(conf=conf), url, self.lines.append, patience)

@@ -12,7 +12,6 @@ from tests.support.schedulers import dolphin as of_dolphin
 
 @pytest.fixture
 def airflow() -> Iterator[of_airflow.StandIn]:
-    """An Airflow without DAGs."""
     with of_airflow.stand_in() as stand_in:
         yield stand_in
 

@@ -69,7 +69,6 @@ def until(what: str, look: Callable[[], _T | None], seconds: float = 300) -> _T:
 
 
 def jobs_of(token: str) -> list[psutil.Process]:
-    """Processes that spark-submit started for a refresh, the oldest first."""
     commands = ((found, " ".join(found.info["cmdline"] or ())) for found in psutil.process_iter(["cmdline", "create_time"]))
     jobs = [found for found, command in commands if token in command and "--plan" in command]
     return sorted(jobs, key=lambda found: float(found.info["create_time"]))
@@ -77,8 +76,6 @@ def jobs_of(token: str) -> list[psutil.Process]:
 
 @dataclass(slots=True)
 class Airflow:
-    """One Airflow home with the DAG file of dynamic tables in it."""
-
     home: Path
     state_url: str
     environ: dict[str, str] = field(default_factory=dict)
@@ -156,7 +153,6 @@ class Airflow:
             return sample(workspace, TableIdentifier.parse(table), limit)
 
     def refreshes(self, table: str) -> list[Refresh]:
-        """The history of a table, newest first."""
         with self.workspace() as workspace:
             return workspace.ledger.list_refreshes(TableIdentifier.parse(table), limit=1000)
 
@@ -173,8 +169,6 @@ def embedded(home: Path) -> Airflow:
 
 @dataclass(slots=True)
 class Components:
-    """The processes of a running Airflow, each the leader of its own session."""
-
     airflow: Airflow
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -235,16 +229,12 @@ class Stack:
         self.api.patch(f"/dags/{dag_id}", json={"is_paused": True}).raise_for_status()
 
     def trigger(self, dag_id: str, **body: Any) -> str:
-        """Trigger a DAG as the form of the UI does.
-
-        :return: the run id.
-        """
+        """Trigger a DAG as the form of the UI does."""
         answer = self.api.post(f"/dags/{dag_id}/dagRuns", json={"logical_date": None, **body})
         assert answer.status_code == httpx.codes.OK, answer.text
         return str(answer.json()["dag_run_id"])
 
     def runs(self, dag_id: str, **params: Any) -> list[dict[str, Any]]:
-        """Runs of a DAG, oldest first."""
         return list(self.get(f"/dags/{dag_id}/dagRuns", order_by="run_after", **params)["dag_runs"])
 
     def run(self, dag_id: str, run_id: str) -> dict[str, Any]:
@@ -265,7 +255,6 @@ class Stack:
         return json.dumps(self.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/refresh/logs/{try_number}"))
 
     def first_run(self, dag_id: str) -> str:
-        """The run that the schedule made when the DAG was unpaused."""
         return str(until(f"run of {dag_id}", lambda: self.runs(dag_id, run_type="scheduled"))[0]["dag_run_id"])
 
     def until_state(

@@ -25,8 +25,6 @@ MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 
 @dataclass
 class NamedTable:
-    """A table that is partitioned by day, by the name that it has."""
-
     workspace: Workspace
     folder: Path
     name: TableIdentifier

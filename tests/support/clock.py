@@ -44,8 +44,6 @@ def shown(start: datetime, end: datetime, pattern: str, timezone: str) -> frozen
 
 
 class Clock:
-    """Time that passes only when told."""
-
     def __init__(self) -> None:
         self.time = datetime(2024, 3, 2, tzinfo=UTC)
 

@@ -64,8 +64,6 @@ class Waiting:
 
 @dataclass
 class Served:
-    """A gateway, and what it works with."""
-
     client: httpx.Client
     settings: WorkspaceSettings
     definitions: Path

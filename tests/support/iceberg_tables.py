@@ -40,8 +40,6 @@ class _ManifestOfDeletes(ManifestWriterV2):
 
 
 class _Deletion(InOrder["_Deletion"], _FastAppendFiles):
-    """A snapshot that adds files which delete rows."""
-
     deletes: Sequence[DataFile] = ()
 
     def _existing_manifests(self) -> list[ManifestFile]:

@@ -99,7 +99,6 @@ class Live:
         return sorted(row[self.column] for row in rows)
 
     def history(self) -> list[Refresh]:
-        """Its refreshes, the newest first."""
         return self.stack.airflow.refreshes(self.table)
 
     def committed(self) -> list[Refresh]:
@@ -133,10 +132,7 @@ class Live:
         return None
 
     def kill_task(self) -> bool:
-        """``kill -9`` the process of the task that runs.
-
-        :return: whether one did.
-        """
+        """``kill -9`` the process of the task that runs."""
         task = self.task()
         with suppress(psutil.NoSuchProcess):
             if task is not None:
@@ -144,10 +140,7 @@ class Live:
         return task is not None
 
     def drain(self) -> bool:
-        """End the task that runs as who shuts a worker down does: SIGTERM to its supervisor.
-
-        :return: whether one did.
-        """
+        """End the task that runs as who shuts a worker down does: SIGTERM to its supervisor."""
         task = self.task()
         supervisor = task.parent() if task is not None else None
         if supervisor is None:
@@ -169,7 +162,6 @@ class Live:
         return sum(self.stack.log(self.dag, run, number).count(text) for run, number in tries)
 
     def ends(self) -> list[str]:
-        """Why each run ended that is over and green, the oldest first."""
         over = self.stack.runs(self.dag, state="success", run_type="scheduled")
         path = "/dags/{}/dagRuns/{}/taskInstances/refresh/xcomEntries/return_value"
         values = [self.stack.api.get(path.format(self.dag, run["dag_run_id"]), params={"deserialize": True}) for run in over]

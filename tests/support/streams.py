@@ -73,7 +73,6 @@ class StreamSite:
         return Streaming(self.work(workspace, submit, stop))
 
     def arrive(self, name: str, *events: tuple[int, str], source: str = "events") -> None:
-        """Let a file of events (id, time) appear at once."""
         folder = self.home / source
         folder.mkdir(exist_ok=True)
         half = folder / f".{name}"
@@ -130,10 +129,7 @@ def ids(workspace: Workspace) -> list[object]:
 
 
 def turn_until(strategy: Streaming, condition: Callable[[], bool]) -> list[Version]:
-    """Turn until a condition holds.
-
-    :return: the versions that were made.
-    """
+    """Turn until a condition holds."""
     until = time.monotonic() + DEADLINE
     versions: list[Version] = []
     while not condition():

@@ -110,7 +110,6 @@ def _is_large(item: pytest.Item) -> bool:
 
 
 def recorded_seconds() -> dict[str, float]:
-    """Read the recorded seconds of a test of each unit."""
     recorded: dict[str, float] = json.loads(RECORDED.read_text())
     return recorded
 
@@ -129,7 +128,6 @@ def record_seconds(reports: Iterable[pytest.TestReport]) -> None:
 
 
 def _expected_seconds(items: Iterable[pytest.Item], key: Callable[[pytest.Item], str]) -> dict[str, float]:
-    """Add up the recorded seconds of tests, by a key."""
     recorded = recorded_seconds()
     seconds: dict[str, float] = defaultdict(float)
     for item in items:

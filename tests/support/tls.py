@@ -21,8 +21,6 @@ from cryptography.x509.oid import NameOID
 
 @dataclass(frozen=True)
 class Certificate:
-    """Files of a certificate and of its key."""
-
     file: Path
     key: Path
 

@@ -35,8 +35,6 @@ with socket.socket(socket.AF_UNIX) as server:
 
 @dataclass(frozen=True, slots=True)
 class WarmPython:
-    """A server that has imported much already, and listens at a socket."""
-
     address: str
 
     def program(self, function: str) -> str:
@@ -85,7 +83,6 @@ def _serve(address: str, modules: Sequence[str]) -> None:
 
 
 def _attend(shell: socket.socket) -> None:
-    """Run a program in a process of its own, and tell its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     streams = array.array("i")
     _, [(_, _, sent)], _, _ = shell.recvmsg(1, socket.CMSG_LEN(3 * streams.itemsize))

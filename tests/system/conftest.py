@@ -84,7 +84,6 @@ def write_orders(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def embedded_airflow(tmp_path_factory: pytest.TempPathFactory) -> Airflow:
-    """Airflow on SQLite without any running component."""
     return embedded(tmp_path_factory.mktemp("embedded") / "home")
 
 

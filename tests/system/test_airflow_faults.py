@@ -151,8 +151,6 @@ BY_SPARK = ("kill_task", "kill_jvm", "clear")
 
 @dataclass
 class Victim:
-    """A table, its source, and the refresh of it that a fault hits."""
-
     stack: Stack
     workspace: Workspace
     folder: Path
@@ -253,7 +251,6 @@ class Victim:
         return sorted(row["x"] for row in sample(self.workspace, self.identifier, 100))
 
     def refreshes(self) -> list[Refresh]:
-        """Oldest first, without the first one."""
         return self.workspace.ledger.list_refreshes(self.identifier)[-2::-1]
 
     def left(self) -> list[Path]:
@@ -272,8 +269,6 @@ class Victim:
 
 @dataclass
 class Seen:
-    """What was observed of one case, for the table of faults."""
-
     fault: Fault
     table: str
     ledger: str
@@ -317,8 +312,6 @@ def strike(victim: Victim, case: Case) -> Seen:
 
 @dataclass
 class Reader:
-    """Looks at all tables all the time."""
-
     victims: list[Victim]
     polls: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -335,8 +328,6 @@ class Reader:
 
 @dataclass(frozen=True)
 class Case:
-    """A fault, and what runs the job."""
-
     fault: Fault
     engine: str
 
@@ -349,7 +340,6 @@ class Case:
 
     @property
     def mark(self) -> object:
-        """The slower engine only in the long form."""
         short = (self.engine == "spark") == (self.fault.name in BY_SPARK)
         return pytest.param(self, id=str(self), marks=() if short else (pytest.mark.long, pytest.mark.timeout(3600)))
 

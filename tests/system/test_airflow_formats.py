@@ -71,8 +71,6 @@ load_dynamic_tables(globals(), "FOLDER/definitions", maintenance=False)
 
 
 class Formats(NamedTuple):
-    """The three tables, each of which reads the one before, and their source."""
-
     stack: Stack
     orders: Path
     settings: WorkspaceSettings

@@ -60,7 +60,6 @@ def dag(table: str) -> str:
 
 @pytest.fixture(scope="module")
 def clients(stack: Stack) -> Iterator[dict[str, httpx.Client]]:
-    """A client for each user of Airflow, and one without a login."""
     address = stack.api.base_url.copy_with(path="/")
     logins = {user: {"authorization": f"Bearer {token}"} for user, token in stack.tokens.items()}
     clients = {

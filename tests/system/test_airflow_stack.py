@@ -39,10 +39,7 @@ def revenue(stack: Stack, table: str) -> dict[str, float]:
 
 @pytest.fixture(scope="module", autouse=True)
 def month(stack: Stack) -> list[str]:
-    """Wait for the DAGs; what takes long goes on beside everything else: who waits in vain for a parent, and a backfill.
-
-    :return: the runs of the backfill of a month, seven days each.
-    """
+    """Wait for the DAGs; what takes long goes on beside everything else: who waits in vain for a parent, and a backfill."""
     until("DAGs", lambda: len(sales_dags(stack)) == 9)
     for table in ("late", "orphan", "weekly"):
         stack.unpause(dag(table))
@@ -51,10 +48,7 @@ def month(stack: Stack) -> list[str]:
 
 @pytest.fixture(scope="module")
 def refreshed(stack: Stack) -> dict[str, str]:
-    """Unpause children before their parents, and let a couple come to its end.
-
-    :return: run ids by table.
-    """
+    """Unpause children before their parents, and let a couple come to its end."""
     stack.unpause(dag("totals"))
     child = stack.first_run(dag("totals"))
     stack.until_state(dag("totals"), child, "deferred")
@@ -240,10 +234,7 @@ def test_a_run_of_the_maintenance_names_tables_that_nobody_declares_any_more(sta
 
 
 def begin_backfill(stack: Stack, table: str, first: date, last: date) -> list[str]:
-    """Backfill a table.
-
-    :return: run ids, oldest first.
-    """
+    """Backfill a table."""
     window = ("--from-date", first.isoformat(), "--to-date", last.isoformat())
     stack.airflow.check("backfill", "create", "--dag-id", dag(table), *window)
     runs = until("backfill runs", lambda: stack.runs(dag(table), run_type="backfill"))
@@ -251,10 +242,7 @@ def begin_backfill(stack: Stack, table: str, first: date, last: date) -> list[st
 
 
 def backfill(stack: Stack, table: str, first: date, last: date, states: set[str], seconds: float = 300) -> list[str]:
-    """Backfill a table and wait for every run of it.
-
-    :return: run ids, oldest first.
-    """
+    """Backfill a table and wait for every run of it."""
     run_ids = begin_backfill(stack, table, first, last)
     for run_id in run_ids:
         stack.until_state(dag(table), run_id, *states, seconds=seconds)

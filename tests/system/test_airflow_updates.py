@@ -34,10 +34,7 @@ with DAG("producer", schedule=None, is_paused_upon_creation=False) as producer:
 
 
 def define(stack: Stack, name: str, schedule: str, on: str) -> str:
-    """Define a table whose DAG runs when Airflow knows it.
-
-    :return: its DAG.
-    """
+    """Define a table whose DAG runs when Airflow knows it."""
     text = TABLES.replace("NAME", name).replace("SCHEDULE", schedule).replace("ON]", f"{on}]")
     stack.airflow.define(f"{name}.yaml", text.replace("FOLDER", str(stack.airflow.home)).replace("awaited", f"awaited_{name}"))
     folder = stack.airflow.home / f"awaited_{name}"

@@ -42,8 +42,6 @@ SMALL = {
 
 @dataclass
 class Bench:
-    """Runners of one kind, and what they and their Spark said."""
-
     new: Callable[[Callable[[str], None]], Runner]
     events: Callable[[], str]
     secrets: tuple[str, ...] = ()

@@ -38,7 +38,6 @@ SECRET = "h1dden-w0rd"
 
 
 def rows(result: RefreshResult) -> list[dict[str, object]]:
-    """What is in the stage, without the copies of the keys that name its folders."""
     tables = [pq.read_table(file.path.removeprefix("file://"), partitioning=None) for file in result.files]
     return sorted(pa.concat_tables(tables).to_pylist(), key=str)
 

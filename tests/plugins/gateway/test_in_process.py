@@ -36,8 +36,6 @@ def airflow() -> FastAPI:
 
 
 class Everybody:
-    """Lets everybody in."""
-
     async def caller(self, _request: Request) -> Caller:
         return Caller("somebody")
 

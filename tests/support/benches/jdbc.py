@@ -24,8 +24,6 @@ _TYPES = {"string": "text", "bigint": "bigint", "int": "integer", "double": "dou
 
 
 class JdbcBench(Bench):
-    """A bench whose job writes into a stage table as Spark would."""
-
     url: str = ""
 
     def write(

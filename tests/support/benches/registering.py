@@ -11,14 +11,12 @@ from airflow_dynamic_tables.core.schedule import RefreshMode
 
 
 def register(store: MetastoreStore, path: ObjectPath, file_format: str, partition_keys: tuple[str, ...]) -> None:
-    """Make a dynamic table in the metastore, unless there is a table of that name."""
     register_in(HiveCatalog(store.catalog, store.metastore), path, file_format, partition_keys)
 
 
 def register_in(
     catalog: ReadableWritableCatalog, path: ObjectPath, table_format: str = "iceberg", partition_keys: tuple[str, ...] = ("ds",)
 ) -> None:
-    """Make a dynamic table in a catalog, unless there is a table of that name."""
     entry = CatalogDynamicTable(
         columns=(),
         original_query="SELECT 1",

@@ -33,8 +33,6 @@ NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
 @dataclass
 class Bench:
-    """A table to stage into, and a job that writes its files with PyArrow."""
-
     store: Store
     path: ObjectPath = REVENUE
     partition_keys: tuple[str, ...] = ("ds",)

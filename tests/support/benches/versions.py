@@ -31,8 +31,6 @@ dynamic_tables:
 
 @dataclass
 class VersionBench:
-    """Refreshes and rollbacks with a job that writes what it is told."""
-
     folder: Path
     database_url: str
     ahead: timedelta = timedelta()

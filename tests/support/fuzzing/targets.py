@@ -152,7 +152,6 @@ def check_conf(text: str) -> None:
 
 
 def check_plan(text: str) -> None:
-    """A plan that is read again as it was, or an error about a value."""
     try:
         plan = RefreshPlan.from_json(text)
     except ValueError as error:

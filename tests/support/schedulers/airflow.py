@@ -107,7 +107,6 @@ class StandIn:
 
 @contextmanager
 def stand_in() -> Iterator[StandIn]:
-    """An Airflow without DAGs."""
     airflow = StandIn()
     with described_server(airflow_description(), airflow.answer) as server:
         airflow.server = server

@@ -58,8 +58,6 @@ class State:
 
 
 class ToyTable(LakeTable):
-    """A toy table below the warehouse of a store."""
-
     def __init__(self, store: FolderStore, path: ObjectPath, file_format: str) -> None:
         assert file_format == "parquet"
         self.location = "/".join((store.warehouse, quote(path.database, safe=""), quote(path.name, safe="")))
@@ -71,7 +69,6 @@ class ToyTable(LakeTable):
         return LoadedToyTable(self.location, tuple(self.states()))
 
     def states(self) -> Iterator[State]:
-        """Every state, newest first."""
         names = sorted((entry.path.rpartition("/")[2] for entry in list_entries(f"{self.location}/_states")), reverse=True)
         for name in names:
             yield from_plain(State, json.loads(read_text(f"{self.location}/_states/{name}")))
@@ -79,8 +76,6 @@ class ToyTable(LakeTable):
 
 @dataclass(frozen=True, slots=True)
 class LoadedToyTable(LoadedTable):
-    """All states that a table had when it was loaded, newest first."""
-
     location: str
     states: tuple[State, ...]
 
@@ -124,8 +119,6 @@ class LoadedToyTable(LoadedTable):
 
 
 class ToyStage(StagedTable):
-    """The stage of one refresh."""
-
     def __init__(self, table: ToyTable, token: str) -> None:
         self._table = table
         self._token = token
