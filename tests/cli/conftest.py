@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_dynamic_tables.cli.main import main
+from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
+from tests.support.pyarrow_job import write_numbers
 
 DEFINITIONS = """\
 defaults: {catalog: lake, database: sales}
@@ -64,6 +66,15 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("DEFINITIONS", "CATALOGS", "DATABASE_URL", "WAREHOUSE"):
         monkeypatch.delenv(f"DYNAMIC_TABLES_{name}", raising=False)
     return tmp_path
+
+
+@pytest.fixture
+def numbers(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The definition of ``lake.sales.numbers`` in place of the others; jobs write 1, 2 and 3 into its column ``x``."""
+    monkeypatch.setattr(SparkSubmitRunner, "run", lambda _self, plan, _environment: write_numbers(plan))
+    file = project / "dags" / "definitions" / "sales.yaml"
+    file.write_text("dynamic_tables: [{name: lake.sales.numbers, freshness: 1 hour, query: SELECT 1 AS x}]")
+    return file
 
 
 def write_orders(project: Path, ds: str, orders: list[tuple[str, int]]) -> None:

@@ -99,10 +99,8 @@ def test_a_table_whose_definition_has_a_mistake_is_not_called_undefined(dynamic_
     assert json.loads(dynamic_tables("show", "lake.sales.total", "-o", "json").out)["status"]["defined"] is None
 
 
-def test_a_refresh_shows_the_first_rows_when_asked(dynamic_tables: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (project / "dags" / "definitions" / "sales.yaml").write_text(
-        "dynamic_tables: [{name: lake.sales.numbers, freshness: 1 hour, query: SELECT 1 AS x}]"
-    )
+@pytest.mark.usefixtures("numbers")
+def test_a_refresh_shows_the_first_rows_when_asked(dynamic_tables: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkSubmitRunner, "run", lambda _self, plan, _environment: write_numbers(plan, (41, 42)))
     made = dynamic_tables("refresh", "numbers", "--schedule-time", "2024-01-01 00:00:00", "--show")
     assert (made.code, made.err) == (0, "")

@@ -1,22 +1,18 @@
-"""``suspend`` and ``resume`` say what was and what is."""
+"""``suspend`` and ``resume`` print the states before and after; ``drop`` needs a confirmation, and names what is kept."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
-from tests.support.pyarrow_job import write_numbers
+from tests.cli.conftest import Run
+
+pytestmark = pytest.mark.usefixtures("numbers")
 
 
-def test_a_table_is_suspended_and_resumed(project: Path, dynamic_tables: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    (project / "dags" / "definitions" / "sales.yaml").write_text(
-        "dynamic_tables: [{name: lake.sales.numbers, freshness: 1 hour, query: SELECT 1 AS x}]"
-    )
-    monkeypatch.setattr(SparkSubmitRunner, "run", lambda _self, plan, _environment: write_numbers(plan))
+def test_a_table_is_suspended_and_resumed(dynamic_tables: Run) -> None:
     unknown = dynamic_tables("suspend", "numbers")
     assert (unknown.code, "numbers" in unknown.err) == (1, True)
     assert dynamic_tables("refresh", "numbers").code == 0
@@ -37,11 +33,7 @@ def test_a_table_is_suspended_and_resumed(project: Path, dynamic_tables: Any, mo
     assert (change["before"], change["after"], change["reason"]) == ("SUSPENDED", "RUNNING", "")
 
 
-def test_a_table_is_renamed_and_dropped(project: Path, dynamic_tables: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    (project / "dags" / "definitions" / "sales.yaml").write_text(
-        "dynamic_tables: [{name: lake.sales.numbers, freshness: 1 hour, query: SELECT 1 AS x}]"
-    )
-    monkeypatch.setattr(SparkSubmitRunner, "run", lambda _self, plan, _environment: write_numbers(plan))
+def test_a_table_is_renamed_and_dropped(dynamic_tables: Run) -> None:
     assert dynamic_tables("refresh", "numbers").code == 0
     renamed = dynamic_tables("rename", "numbers", "others", "-o", "json")
     assert json.loads(renamed.out) == {"before": "lake.sales.numbers", "after": "lake.sales.others"}
@@ -53,3 +45,27 @@ def test_a_table_is_renamed_and_dropped(project: Path, dynamic_tables: Any, monk
     for yes in ((), ("--yes",)):
         gone = dynamic_tables("drop", "lake.sales.others", "--if-exists", *yes)
         assert (gone.code, gone.err) == (0, "There is no lake.sales.others; nothing to do.\n")
+
+
+def test_a_table_is_dropped_when_somebody_says_yes(dynamic_tables: Run) -> None:
+    assert dynamic_tables("refresh", "numbers").code == 0
+
+    asked = dynamic_tables("drop", "numbers")
+    assert (asked.code, asked.out) == (2, "")
+    assert asked.err == "lake.sales.numbers would be dropped with all its versions; say --yes to do it.\n"
+    assert dynamic_tables("show", "numbers").code == 0
+
+    mistyped = dynamic_tables("drop", "lake.sales.number", "--yes")
+    assert (mistyped.code, "Did you mean 'lake.sales.numbers'?" in mistyped.err) == (1, True)
+
+    dropped = dynamic_tables("drop", "numbers", "--yes", "-o", "json")
+    assert dropped.code == 0
+    told = json.loads(dropped.out)
+    assert (told["identifier"], told["is_still_read"]) == ("lake.sales.numbers", False)
+    assert "If the table is still defined, its next refresh will recreate it." in dropped.err
+    assert f"The maintenance leaves the files in {told['location']} alone" in dropped.err
+    assert Path(told["location"].removeprefix("file://")).is_dir()
+    assert dynamic_tables("show", "numbers").code == 1
+    again = dynamic_tables("drop", "numbers", "--yes")
+    assert again.code == 1
+    assert "numbers" in again.err
