@@ -319,4 +319,3 @@ def _open_desk(request: Request) -> Iterator[Desk]:
 
 
 AtDesk = Annotated[Desk, Depends(_open_desk)]
-"""Route parameter that provides the request context."""

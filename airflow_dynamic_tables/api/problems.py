@@ -79,7 +79,6 @@ _STATUS: tuple[tuple[type[DynamicTableError], int], ...] = (
 """Status by error class, subclasses before their base classes. Other errors are unexpected."""
 
 RETRY_SECONDS = 5
-"""Value of ``Retry-After`` of a response with status 503."""
 
 _MISTAKES = 20
 """Maximum number of mistakes reported for one request."""

@@ -208,7 +208,6 @@ _IN_FULL = ("resolved.query", "expanded_query")
 """Fields with the text of the query after views were inlined."""
 
 _UPSTREAM = "resolved.upstream"
-"""The field with the tables that the query reads."""
 
 
 @router.post("/v3/dynamic-tables/{table}/suspend", summary="Suspend a table")

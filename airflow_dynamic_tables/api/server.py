@@ -132,7 +132,6 @@ class KnownHosts:
 
 
 VARIABLE = "DYNAMIC_TABLES_TOKEN"
-"""The environment variable that may hold the token."""
 
 _LEAST = 20
 """Minimum length of a token; a shorter one can be guessed."""

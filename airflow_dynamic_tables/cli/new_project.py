@@ -9,17 +9,14 @@ from pathlib import Path
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
 TABLE = "daily_revenue"
-"""The dynamic table of a new project."""
 
 COMMANDS = (
     "dynamic-tables validate",
     f"dynamic-tables plan {TABLE}",
     f"dynamic-tables refresh {TABLE} --show",
 )
-"""The commands to run in a new project, in this order."""
 
 DAYS = 7
-"""Number of days of orders in a new project."""
 
 _TEMPLATE = Path(__file__).with_name("project_template")
 _FILES = (

@@ -28,10 +28,8 @@ _WIDE = 100_000
 """Width of a table written to a file or pipe; nothing is wrapped or cut."""
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-"""Units of durations and their seconds."""
 
 _BETWEEN = "   "
-"""Column separator."""
 
 _LONGEST_TEXT = 160
 """Maximum length of an error or a reason in a table with one line per record."""

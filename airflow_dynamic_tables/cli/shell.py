@@ -80,7 +80,6 @@ CREATE VIEW [IF NOT EXISTS] name [COMMENT 'text'] AS query
 DROP VIEW [IF EXISTS] name
 CREATE FUNCTION [IF NOT EXISTS] name AS 'implementation' [LANGUAGE {JAVA | PYTHON}] [WITH (...)]
 DROP FUNCTION [IF EXISTS] name"""
-"""The grammar of every statement; see docs/sql.md."""
 
 _NO_FILE = "There is no catalogs.yaml: any name is an embedded catalog. USE lake.sales; sets the one of short names."
 

@@ -24,7 +24,6 @@ from airflow_dynamic_tables.definitions.model import AirflowPart, Callback, Dyna
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
 Callbacks = dict[str, list[Callable[..., Any]]]
-"""Callbacks by Airflow's argument name."""
 
 _OF_THE_DAG = "dag_"
 

@@ -27,7 +27,6 @@ from airflow_dynamic_tables.jobs.query_tests import run_query_tests
 from airflow_dynamic_tables.jobs.streaming import follow
 
 _DROPPED = "numRowsDroppedByWatermark"
-"""Spark's metric for the number of late rows."""
 
 
 class JvmDriver(Driver):
@@ -95,7 +94,6 @@ _LOG_LEVEL = "spark.log.level"
 """A setting that overrides every configuration of log4j."""
 
 _SPARKS_OWN_LOG = "org/apache/spark/log4j2-defaults.properties"
-"""Spark's default log4j configuration, used when there is no other."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

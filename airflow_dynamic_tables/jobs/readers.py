@@ -16,7 +16,6 @@ from airflow_dynamic_tables.jobs.files import exactly
 from airflow_dynamic_tables.jobs.servers import as_stored, needing, password_for
 
 _BY_NAME = ("parquet", "orc")
-"""Formats whose columns are resolved by name."""
 
 
 def bind(spark: SparkSession, source: SourceBinding, driver: Driver) -> None:

@@ -36,7 +36,6 @@ PERIODIC = "dynamic_tables.is_periodic"
 """Conf key of a run requested by the schedule of another scheduler, through the gateway. No param can have this name."""
 
 _BY_SCHEDULE = ("scheduled", "backfill")
-"""Run types of Airflow that are determined by the schedule."""
 
 
 BY_ITSELF = ("scheduled", "asset_triggered")
@@ -79,9 +78,6 @@ class Runs:
 
 
 OF_TABLE = Runs(keys=_ARGUMENTS, by_ticks=False)
-"""Runs of a DAG of one table."""
-
-
 OF_CONTINUOUS = Runs(keys=_ARGUMENTS, by_ticks=False, by_begin=True)
 """Manually triggered runs of the DAG of a table in continuous mode."""
 
@@ -94,7 +90,6 @@ def of_group(tables: Iterable[DynamicTable]) -> Runs:
 
 
 OF_OTHERS = Runs(keys=None, by_ticks=True)
-"""Runs of a user DAG."""
 
 
 def read_request(
@@ -289,7 +284,6 @@ def _shown(value: object) -> str:
 
 
 _TRIGGERED = "asset_triggered"
-"""Airflow's run type for asset updates."""
 
 
 def _is_on_update(context: Mapping[str, Any]) -> bool:

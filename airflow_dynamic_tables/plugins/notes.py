@@ -27,7 +27,6 @@ _OPERATORS = frozenset({"DynamicTableRefreshOperator", "ContinuousRefreshOperato
 
 
 _MAINTENANCE = "SweepOperator"
-"""See ``_OPERATORS``."""
 
 _LONGEST = 1000
 """Most characters of a note in Airflow."""

@@ -13,7 +13,6 @@ from airflow_dynamic_tables.runners.base import Runner
 from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 
 CONNECT_SCHEME = "sc://"
-"""Scheme of a Spark Connect server's address."""
 
 
 def runner_for(settings: SparkSettings, address: str, on_line: Callable[[str], None], target: str | None = None) -> Runner:

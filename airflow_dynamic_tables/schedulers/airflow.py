@@ -14,7 +14,6 @@ from airflow_dynamic_tables.schedulers.base import DAG_TAG, Handler, Outcome, Wo
 from airflow_dynamic_tables.schedulers.http import Address, BaseTransport, HttpAnswer, HttpServer, address_of
 
 REFRESHES = ("DynamicTableRefreshOperator", "ContinuousRefreshOperator")
-"""Operators of tasks that refresh a table."""
 
 
 _PAGE = 100
@@ -196,7 +195,6 @@ def _quoted(name: str) -> str:
 
 
 CONNECTION = "dynamic_tables_airflow"
-"""The connection to Airflow's REST API."""
 
 
 _FEW = 5

@@ -16,7 +16,6 @@ from airflow_dynamic_tables.schedulers.base import Handler, Outcome, Workflow, W
 from airflow_dynamic_tables.schedulers.http import Address, HttpServer, address_of
 
 _PAGE = 100
-"""Objects per page."""
 
 _MOST_PAGES = 1_000
 """Limit of pages, because the server may return the same page repeatedly."""
@@ -219,10 +218,8 @@ class _DolphinApi:
 
 
 CONNECTION = "dynamic_tables_dolphinscheduler"
-"""The connection to the REST API."""
 
 _PROJECT = "dynamic_tables"
-"""The default project of the workflows."""
 
 _MADE_BY = "Made by airflow-dynamic-tables, which changes it back to what the table's definition says."
 

@@ -42,7 +42,6 @@ BY_KIND: dict[type[Statement], Callable[[SqlSession, Script, Any], StatementResu
     values.CreateFunction: catalogs.create_function,
     values.DropFunction: catalogs.drop_function,
 }
-"""The function that executes each kind of statement."""
 
 
 @dataclass(frozen=True, slots=True)

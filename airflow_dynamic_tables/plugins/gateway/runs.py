@@ -71,7 +71,6 @@ _ENDS = {
     "upstream_failed": WorkState.FAILED,
     "removed": WorkState.LOST,
 }
-"""Final states of Airflow tasks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,13 +73,11 @@ ANSWER_SECONDS = 30
 """Seconds without a response after which a server hangs; garbage collection pauses are shorter."""
 
 _LOOK_SECONDS = 5
-"""Timeout in seconds of a status check."""
 
 _STOP_SECONDS = 20
 """Seconds for a server to end by itself before it is killed."""
 
 _KILL_SECONDS = 10
-"""Seconds for the kernel to end killed processes."""
 
 _LAUNCH_SECONDS = 60
 """Seconds for a busy machine to start a process."""

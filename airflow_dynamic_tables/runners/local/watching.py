@@ -31,7 +31,6 @@ CONF = {
     "spark.connect.ui.retainedSessions": "20",
     "spark.connect.ui.retainedStatements": "20",
 }
-"""Settings of every local server."""
 
 POOLS = '<allocations><pool name="default"><schedulingMode>FAIR</schedulingMode></pool></allocations>\n'
 """All jobs of a server share one pool, whose jobs would run in FIFO order even if pools share fairly."""
