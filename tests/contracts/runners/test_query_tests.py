@@ -21,45 +21,7 @@ from tests.contracts.runners.conftest import Bench
 
 pytestmark = pytest.mark.spark
 
-DEFINITIONS = """\
-defaults: {catalog: lake, database: sales, timezone: Europe/Berlin}
-sources:
-  - name: raw.all
-    format: parquet
-    path: /data/all
-    schema: >-
-      b BOOLEAN, i TINYINT, n BIGINT, f FLOAT, d DOUBLE, m DECIMAL(38,18), s STRING, v VARCHAR(5), x BINARY, day DATE,
-      t TIMESTAMP, w TIMESTAMP_NTZ, a ARRAY<ARRAY<INT>>, p MAP<STRING, TIMESTAMP>, c STRUCT<`a b`: INT, y: ARRAY<STRING>>
-  - {name: raw.orders, format: parquet, path: /data/orders, schema: "country STRING, amount INT", partitioned_by: [ds]}
-  - {name: raw.loose, format: parquet, path: /data/loose}
-  - name: raw.events
-    format: parquet
-    path: /data/events
-    schema: id INT, at TIMESTAMP
-    watermark: {column: at, delay: 1 minute, deduplicate: [id]}
-dynamic_tables:
-  - {name: copy, freshness: 1 day, query: SELECT * FROM raw.all}
-  - {name: loose, freshness: 1 day, query: SELECT * FROM raw.loose}
-  - name: revenue
-    freshness: 1 day
-    partitioned_by: [ds]
-    options: {partition.fields.ds.date-formatter: yyyy-MM-dd}
-    query: SELECT ds, country, sum(amount) AS revenue FROM raw.orders GROUP BY ds, country
-  - name: lenient
-    freshness: 1 day
-    spark: {conf: {spark.sql.ansi.enabled: false}}
-    query: SELECT cast(country AS INT) AS n FROM raw.orders
-  - name: strict
-    freshness: 1 day
-    query: SELECT cast(country AS INT) AS n FROM raw.orders
-  - name: dropping
-    freshness: 1 day
-    expectations: [{not_null: [country], action: drop}]
-    query: SELECT country FROM raw.orders
-  - {name: events, freshness: 1 day, query: SELECT id FROM raw.events}
-  - {name: many, freshness: 1 day, query: "SELECT explode(sequence(1, 20000)) AS n FROM raw.orders"}
-tests:
-"""
+DEFINITIONS, SEVERAL = ((Path(__file__).parent / name).read_text() for name in ("definitions.yaml", "query_tests.yaml"))
 
 EVERYTHING = """
       b: true
@@ -142,81 +104,6 @@ def test_types_are_compared_where_they_are_expected(run: Callable[[str], dict[st
     assert results["wrong"].message == "column 'm' is decimal(38,18), not double; column 'n' is bigint, not int"
     assert results["wrong"].verdict == "failed"
 
-
-SEVERAL = """\
-- table: revenue
-  name: all of the table
-  given:
-    raw.orders:
-      csv: |
-        ds,country,amount
-        2024-01-01,DE,10
-        2024-01-01,DE,5
-        2023-12-31,,5
-  expect:
-    sql: SELECT * FROM VALUES ('DE', '2024-01-01', 15), (NULL, '2023-12-31', 5) AS t(country, ds, revenue)
-- table: revenue
-  name: a day of the schedule
-  schedule_time: 2024-01-02 06:00:00
-  given: {orders: {sql: "SELECT amount, '2024-01-01' AS ds FROM VALUES (1), (2) AS t(amount) UNION ALL SELECT 9, '2024-01-02'"}}
-  expect: {rows: [{ds: 2024-01-01, revenue: 3}]}
-- table: revenue
-  name: a partition
-  partition: ds=2024-01-02,ds=2024-01-03
-  given: {orders: {rows: [{ds: 2024-01-01, amount: 1}, {ds: 2024-01-03, amount: 2}, {ds: 2024-01-02}]}}
-  expect: {rows: [{ds: 2024-01-03, revenue: 2}, {ds: 2024-01-02}]}
-- table: revenue
-  name: another value
-  given: {orders: {rows: [{ds: a, country: DE, amount: 1}, {ds: b, country: DE, amount: 2}]}}
-  expect: {rows: [{ds: a, country: DE, revenue: 2}, {ds: c, country: DE, revenue: 2}], key: [ds]}
-- table: revenue
-  name: some columns
-  given: {orders: {rows: [{ds: a, country: DE, amount: 1}, {ds: b, country: DE, amount: 2}]}}
-  expect: {rows: [{country: DE}, {country: DE}], only: [country]}
-- table: revenue
-  name: no rows
-  given: {orders: {rows: []}}
-  expect: {rows: []}
-- {table: lenient, name: as the definition has it, given: {orders: {rows: [{country: x}]}}, expect: {rows: [{}]}}
-- {table: strict, name: settings of another test are gone, given: {orders: {rows: [{country: x}]}}, expect: {rows: [{}]}}
-- table: dropping
-  name: dropped rows are not there
-  given: {orders: {rows: [{country: null}, {country: DE}]}}
-  expect: {rows: [{country: DE}]}
-- table: events
-  name: rows that are one
-  given: {events: {rows: [{id: 1}, {id: 1}, {id: 2}]}}
-  expect: {rows: [{id: 2}, {id: 1}]}
-- table: revenue
-  name: no value of the type
-  given: {orders: {rows: []}}
-  expect: {rows: [{revenue: 1.5}]}
-- table: revenue
-  name: rows of another type
-  given: {orders: {sql: SELECT 1.5 AS amount}}
-  expect: {rows: []}
-- table: revenue
-  name: rows of a column that is not there
-  given: {orders: {sql: SELECT 1 AS amont}}
-  expect: {rows: []}
-- {table: many, name: too many rows, given: {orders: {rows: [{amount: 1}]}}, expect: {rows: []}}
-- table: loose
-  name: columns as they are given
-  given: {loose: {rows: [{b: 1, a: "x"}], columns: {m: "DECIMAL(4,2)"}}}
-  expect: {rows: [{m: null, b: 1, a: x}]}
-- table: loose
-  name: an unknown column
-  given: {loose: {rows: [{b: 1}]}}
-  expect: {rows: [{c: 1}]}
-- table: loose
-  name: the types of SQL
-  given: {loose: {sql: "SELECT CAST(1.5 AS DECIMAL(4,2)) AS m, array(1) AS a"}}
-  expect: {sql: "SELECT 1.5 AS m, array(1) AS a"}
-- table: loose
-  name: SQL of another type
-  given: {loose: {sql: "SELECT DATE'2024-01-01' AS d"}}
-  expect: {sql: "SELECT '2024-01-01' AS d"}
-"""
 
 WRONG = {
     "settings of another test are gone": "[CAST_INVALID_INPUT]",
