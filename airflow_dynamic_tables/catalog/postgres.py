@@ -148,194 +148,6 @@ _DEPENDENT = "2BP01"
 """SQLSTATE for an object that cannot be dropped because others depend on it."""
 
 
-@dataclass(frozen=True, slots=True)
-class JdbcTables:
-    """The tables of this package in the databases of a server, for the catalog of that name.
-
-    ``lock_timeout`` is the time to wait for locks, in seconds.
-    """
-
-    catalog: str
-    server: PostgresServer
-    lock_timeout: float
-
-    def get(self, opened: OpenDatabase, path: ObjectPath) -> OwnTable | None:
-        """Return a table with its current columns; ``None`` when it was not created by this package."""
-        name = _named(path)
-        entry = Entries(opened).get(name) if name is not None else None
-        if entry is None or name is None:
-            return None
-        table = find_table(opened, str(name))
-        if table is None:
-            return entry
-        columns, location = columns_of(opened, table), self.server.jdbc_url(path.database)
-        if isinstance(entry, CatalogTable):
-            keys = latest_partition_keys(opened, name)
-            return replace(entry, columns=columns, location=location, comment=table.comment, partition_keys=keys)
-        return replace(entry, columns=columns, location=location, snapshot=latest_snapshot(opened, name))
-
-    def partitions(self, path: ObjectPath, keys: Sequence[str], wanted: PartitionSpec) -> list[CatalogPartition]:
-        """Return the partitions of a dynamic table that have rows and match ``wanted``, ordered by their values.
-
-        :param keys: its partition keys. A table that does not have these columns yet has no partitions.
-        """
-        name = TableName.parse(path.name)
-        with self.server.connected(path.database) as opened:
-            table = find_table(opened, str(name))
-            if table is None or not set(keys) <= {column.name for column in columns_of(opened, table)}:
-                return []
-            opened.run("SET LOCAL DateStyle = ISO")  # the format of partition values
-            values = ", ".join(f"coalesce({quote(key)}::text, {literal(NULL_PARTITION)})" for key in keys)
-            counted = opened.rows(f"SELECT ARRAY[{values}] AS of, count(*) AS rows FROM {name.quoted} GROUP BY 1 ORDER BY 1")
-        found = [(dict(zip(keys, row.of, strict=True)), row.rows) for row in counted]
-        return [
-            CatalogPartition(spec, statistics=TableStatistics(rows)) for spec, rows in found if wanted.items() <= spec.items()
-        ]
-
-    def create(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.create_table`; the first refresh creates the physical table."""
-        if not isinstance(table, CatalogDynamicTable) or table.format != _FORMAT:
-            kind = f"tables of format {table.format}" if isinstance(table, CatalogDynamicTable) else f"a {type(table).__name__}"
-            raise UnsupportedError(
-                f"Catalog {self.catalog} cannot hold {kind}: what is not refreshed here is made in PostgreSQL itself, and what "
-                f"is has format: {_FORMAT}."
-            )
-        name = TableName.parse(path.name)
-        make_own_tables(self.server, path.database, name)
-        with self._changing(path, name) as opened:
-            lock_commits(opened, name)  # a concurrent commit may be creating the table
-            entries = Entries(opened)
-            entries.clear(name)
-            is_new = find_table(opened, str(name)) is None and entries.get(name) is None
-            if is_new:
-                entries.put(name, table)
-        if not is_new and not ignore_if_exists:
-            raise table_taken(self.catalog, path)
-
-    def change(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
-        """See :meth:`ReadableWritableCatalog.change_table`."""
-        name = _named(path)
-        if name is None:
-            raise no_table(self.catalog, path)
-        with self._changing(path, name) as opened:
-            entries = Entries(opened)
-            before = entries.get(name, is_changed=True)
-            if before is None:
-                self._check_dynamic(opened, path, name)
-                raise no_table(self.catalog, path)
-            after = change(before)
-            if not isinstance(after, type(before)):
-                raise other_kind(self.catalog, path, before, after)
-            entries.put(name, after)
-        return before
-
-    def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.rename_table`; dependent objects keep depending on the table."""
-        name = _named(path)
-        renamed = TableName.parse(new_name)
-        if name is not None and name.schema != renamed.schema:
-            raise UnsupportedError(
-                f"{path} stays in schema {name.schema}; name it {TableName(name.schema, renamed.table).listed}."
-            )
-        with self._changing(path, name or renamed) as opened:
-            for locked in sorted({name or renamed, renamed}, key=str):  # in a fixed order, to avoid deadlocks
-                lock_commits(opened, locked)
-            if name is None or not self._is_there(opened, path, name, ignore=ignore_if_not_exists):
-                if ignore_if_not_exists:
-                    return
-                raise no_table(self.catalog, path)
-            Entries(opened).clear(renamed)
-            if Entries(opened).get(renamed) is not None or find_table(opened, str(renamed)) is not None:
-                raise table_taken(self.catalog, ObjectPath(path.database, new_name))
-            if find_table(opened, str(name)) is not None:
-                self._check_made_here(opened, path, name)
-                opened.run(f"ALTER TABLE {name.quoted} RENAME TO {quote(renamed.table)}")
-            rename_commits(opened, name, renamed)
-            Entries(opened).rename(name, renamed)
-
-    def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.drop_table`; the rows are deleted, unless another client recreated the table.
-
-        :raises CatalogError: when another object, which the message names, depends on it.
-        """
-        name = _named(path)
-        if name is None:
-            if ignore_if_not_exists:
-                return
-            raise no_table(self.catalog, path)
-        try:
-            with self._changing(path, name) as opened:
-                lock_commits(opened, name)  # before its row, in the same order as table creation
-                if not self._is_there(opened, path, name, ignore=ignore_if_not_exists):
-                    if ignore_if_not_exists:
-                        return
-                    raise no_table(self.catalog, path)
-                if is_made_here(opened, name):
-                    opened.run(f"DROP TABLE {name.quoted}")
-                forget_commits(opened, name)
-                Entries(opened).remove(name)
-        except PostgresError as error:
-            if error.sqlstate != _DEPENDENT:
-                raise
-            raise CatalogError(f"{path} is not dropped: {'; '.join(error.detail.splitlines())}. Drop that first.") from error
-
-    def adopt(self, path: ObjectPath) -> bool:
-        """See :meth:`ReadableWritableCatalog.adopt_table`: only for a refreshed table that another client recreated."""
-        name = _named(path)
-        if name is None:
-            raise no_table(self.catalog, path)
-        with self._changing(path, name) as opened:
-            lock_commits(opened, name)
-            if find_table(opened, str(name)) is None:
-                raise no_table(self.catalog, path)
-            entry = Entries(opened).get(name, is_changed=True)
-            if isinstance(entry, CatalogTable):
-                raise UnsupportedError(
-                    f"{path} was made by CREATE TABLE AS; drop it first, or choose another name for the table."
-                )
-            if entry is not None:
-                if is_made_here(opened, name):
-                    return False
-                tie_commits(opened, name)
-            if not is_made_here(opened, name):
-                raise UnsupportedError(
-                    f"{path} is of no refresh, and catalog {self.catalog} adopts only what somebody made anew of a table that "
-                    "was refreshed; choose another name for the table, or rename this one."
-                )
-        return True
-
-    def _check_made_here(self, opened: OpenDatabase, path: ObjectPath, name: TableName) -> None:
-        if latest_snapshot(opened, name) is not None and not is_made_here(opened, name):
-            raise CatalogError(
-                f"{path} is not renamed: another user dropped it and made another table of that name. Rename or drop that one "
-                f"in PostgreSQL first, or adopt it: dynamic-tables adopt {path}."
-            )
-
-    def _is_there(self, opened: OpenDatabase, path: ObjectPath, name: TableName, *, ignore: bool) -> bool:
-        if Entries(opened).get(name, is_changed=True) is not None:
-            return True
-        if not ignore:
-            self._check_dynamic(opened, path, name)
-        return False
-
-    def _check_dynamic(self, opened: OpenDatabase, path: ObjectPath, name: TableName) -> None:
-        """Check that a table without an entry does not exist at all."""
-        if find_table(opened, str(name)) is not None:
-            raise UnsupportedError(f"{path} was made in PostgreSQL and not through catalog {self.catalog}; change it there.")
-
-    @contextmanager
-    def _changing(self, path: ObjectPath, name: TableName) -> Iterator[OpenDatabase]:
-        """Transaction with a lock timeout.
-
-        :raises ConflictError: names the session that holds the lock.
-        """
-        with (
-            named_holders(self.server, path.database, name, "Changing it", ConflictError),
-            self.server.transaction(path.database, self.lock_timeout) as opened,
-        ):
-            yield opened
-
-
 def _named(path: ObjectPath) -> TableName | None:
     """Return the table name of a path; ``None`` when no table of this package can have it, and so none exists."""
     try:
@@ -368,7 +180,7 @@ class JdbcCatalog(ReadableWritableCatalog):
     ) -> None:
         self._server = PostgresServer(url, f"catalog {name}")
         self._warehouse = warehouse
-        self._tables = JdbcTables(name, self._server, lock_timeout)
+        self._lock_timeout = lock_timeout
         super().__init__(name, default_database or self._server.database or "postgres")
 
     @classmethod
@@ -387,7 +199,7 @@ class JdbcCatalog(ReadableWritableCatalog):
         variable = re.sub(r"\W", "_", f"DYNAMIC_TABLES_PASSWORD_{self.name.upper()}", flags=re.ASCII)
         password = self._server.password
         passwords = {variable: password} if password is not None else {}
-        return (PostgresStore(self.name, self._server, passwords, self._warehouse, self._tables.lock_timeout),)
+        return (PostgresStore(self.name, self._server, passwords, self._warehouse, self._lock_timeout),)
 
     def open(self) -> None:
         """Connect once, so that an unavailable server is detected here."""
@@ -445,10 +257,25 @@ class JdbcCatalog(ReadableWritableCatalog):
         if not self.database_exists(path.database):
             raise no_table(self.name, path)
         with self._server.connected(path.database) as database:
-            table = self._tables.get(database, path) or self._foreign(database, path)
+            table = self._own(database, path) or self._foreign(database, path)
         if version is not None and version != getattr(table, "snapshot", None):
             raise no_version(self.name, path, version)
         return table
+
+    def _own(self, opened: OpenDatabase, path: ObjectPath) -> OwnTable | None:
+        """Return a table with its current columns; ``None`` when it was not created by this package."""
+        name = _named(path)
+        entry = Entries(opened).get(name) if name is not None else None
+        if entry is None or name is None:
+            return None
+        table = find_table(opened, str(name))
+        if table is None:
+            return entry
+        columns, location = columns_of(opened, table), self._server.jdbc_url(path.database)
+        if isinstance(entry, CatalogTable):
+            keys = latest_partition_keys(opened, name)
+            return replace(entry, columns=columns, location=location, comment=table.comment, partition_keys=keys)
+        return replace(entry, columns=columns, location=location, snapshot=latest_snapshot(opened, name))
 
     def _foreign(self, database: OpenDatabase, path: ObjectPath) -> CatalogTable:
         """Return a table or view that is not managed by this package."""
@@ -466,39 +293,183 @@ class JdbcCatalog(ReadableWritableCatalog):
     def get_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
         wanted = spec or {}
         keys = partition_keys(self.name, path, self.get_table(path), wanted)
-        return self._tables.partitions(path, keys, wanted)
+        return self._partitions(path, keys, wanted)
+
+    def _partitions(self, path: ObjectPath, keys: Sequence[str], wanted: PartitionSpec) -> list[CatalogPartition]:
+        """Return the partitions of a dynamic table that have rows and match ``wanted``, ordered by their values.
+
+        :param keys: its partition keys. A table that does not have these columns yet has no partitions.
+        """
+        name = TableName.parse(path.name)
+        with self._server.connected(path.database) as opened:
+            table = find_table(opened, str(name))
+            if table is None or not set(keys) <= {column.name for column in columns_of(opened, table)}:
+                return []
+            opened.run("SET LOCAL DateStyle = ISO")  # the format of partition values
+            values = ", ".join(f"coalesce({quote(key)}::text, {literal(NULL_PARTITION)})" for key in keys)
+            counted = opened.rows(f"SELECT ARRAY[{values}] AS of, count(*) AS rows FROM {name.quoted} GROUP BY 1 ORDER BY 1")
+        found = [(dict(zip(keys, row.of, strict=True)), row.rows) for row in counted]
+        return [
+            CatalogPartition(spec, statistics=TableStatistics(rows)) for spec, rows in found if wanted.items() <= spec.items()
+        ]
 
     def table_exists(self, path: ObjectPath) -> bool:
         if not self.database_exists(path.database):
             return False
         with self._server.connected(path.database) as database:
-            return self._tables.get(database, path) is not None or find_table(database, path.name) is not None
+            return self._own(database, path) is not None or find_table(database, path.name) is not None
 
     def create_table(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
+        """See :meth:`ReadableWritableCatalog.create_table`; the first refresh creates the physical table."""
         self.get_database(path.database)
-        self._tables.create(path, table, ignore_if_exists=ignore_if_exists)
+        if not isinstance(table, CatalogDynamicTable) or table.format != _FORMAT:
+            kind = f"tables of format {table.format}" if isinstance(table, CatalogDynamicTable) else f"a {type(table).__name__}"
+            raise UnsupportedError(
+                f"Catalog {self.name} cannot hold {kind}: what is not refreshed here is made in PostgreSQL itself, and what "
+                f"is has format: {_FORMAT}."
+            )
+        name = TableName.parse(path.name)
+        make_own_tables(self._server, path.database, name)
+        with self._changing(path, name) as opened:
+            lock_commits(opened, name)  # a concurrent commit may be creating the table
+            entries = Entries(opened)
+            entries.clear(name)
+            is_new = find_table(opened, str(name)) is None and entries.get(name) is None
+            if is_new:
+                entries.put(name, table)
+        if not is_new and not ignore_if_exists:
+            raise table_taken(self.name, path)
 
     def change_table(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
         self._check_database(path)
-        return self._tables.change(path, change)
+        name = _named(path)
+        if name is None:
+            raise no_table(self.name, path)
+        with self._changing(path, name) as opened:
+            entries = Entries(opened)
+            before = entries.get(name, is_changed=True)
+            if before is None:
+                self._check_dynamic(opened, path, name)
+                raise no_table(self.name, path)
+            after = change(before)
+            if not isinstance(after, type(before)):
+                raise other_kind(self.name, path, before, after)
+            entries.put(name, after)
+        return before
 
     def adopt_table(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:  # noqa: ARG002 - its entry is there
+        """See :meth:`ReadableWritableCatalog.adopt_table`: only for a refreshed table that another client recreated."""
         self._check_database(path)
-        return self._tables.adopt(path)
+        name = _named(path)
+        if name is None:
+            raise no_table(self.name, path)
+        with self._changing(path, name) as opened:
+            lock_commits(opened, name)
+            if find_table(opened, str(name)) is None:
+                raise no_table(self.name, path)
+            entry = Entries(opened).get(name, is_changed=True)
+            if isinstance(entry, CatalogTable):
+                raise UnsupportedError(
+                    f"{path} was made by CREATE TABLE AS; drop it first, or choose another name for the table."
+                )
+            if entry is not None:
+                if is_made_here(opened, name):
+                    return False
+                tie_commits(opened, name)
+            if not is_made_here(opened, name):
+                raise UnsupportedError(
+                    f"{path} is of no refresh, and catalog {self.name} adopts only what somebody made anew of a table that "
+                    "was refreshed; choose another name for the table, or rename this one."
+                )
+        return True
 
     def rename_table(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+        """See :meth:`ReadableWritableCatalog.rename_table`; dependent objects keep depending on the table."""
         if ignore_if_not_exists and not self.database_exists(path.database):
             return
         self._check_database(path)
-        self._tables.rename(path, new_name, ignore_if_not_exists=ignore_if_not_exists)
+        name = _named(path)
+        renamed = TableName.parse(new_name)
+        if name is not None and name.schema != renamed.schema:
+            raise UnsupportedError(
+                f"{path} stays in schema {name.schema}; name it {TableName(name.schema, renamed.table).listed}."
+            )
+        with self._changing(path, name or renamed) as opened:
+            for locked in sorted({name or renamed, renamed}, key=str):  # in a fixed order, to avoid deadlocks
+                lock_commits(opened, locked)
+            if name is None or not self._is_there(opened, path, name, ignore=ignore_if_not_exists):
+                if ignore_if_not_exists:
+                    return
+                raise no_table(self.name, path)
+            Entries(opened).clear(renamed)
+            if Entries(opened).get(renamed) is not None or find_table(opened, str(renamed)) is not None:
+                raise table_taken(self.name, ObjectPath(path.database, new_name))
+            if find_table(opened, str(name)) is not None:
+                self._check_made_here(opened, path, name)
+                opened.run(f"ALTER TABLE {name.quoted} RENAME TO {quote(renamed.table)}")
+            rename_commits(opened, name, renamed)
+            Entries(opened).rename(name, renamed)
 
     def drop_table(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.drop_table`; unlike in other catalogs, the rows are deleted."""
+        """See :meth:`ReadableWritableCatalog.drop_table`; the rows are deleted, unless another client recreated the table.
+
+        :raises CatalogError: when another object, which the message names, depends on it.
+        """
         if ignore_if_not_exists and not self.database_exists(path.database):
             return
         self._check_database(path)
-        self._tables.drop(path, ignore_if_not_exists=ignore_if_not_exists)
+        name = _named(path)
+        if name is None:
+            if ignore_if_not_exists:
+                return
+            raise no_table(self.name, path)
+        try:
+            with self._changing(path, name) as opened:
+                lock_commits(opened, name)  # before its row, in the same order as table creation
+                if not self._is_there(opened, path, name, ignore=ignore_if_not_exists):
+                    if ignore_if_not_exists:
+                        return
+                    raise no_table(self.name, path)
+                if is_made_here(opened, name):
+                    opened.run(f"DROP TABLE {name.quoted}")
+                forget_commits(opened, name)
+                Entries(opened).remove(name)
+        except PostgresError as error:
+            if error.sqlstate != _DEPENDENT:
+                raise
+            raise CatalogError(f"{path} is not dropped: {'; '.join(error.detail.splitlines())}. Drop that first.") from error
 
     def _check_database(self, path: ObjectPath) -> None:
         if not self.database_exists(path.database):
             raise no_table(self.name, path)
+
+    def _check_made_here(self, opened: OpenDatabase, path: ObjectPath, name: TableName) -> None:
+        if latest_snapshot(opened, name) is not None and not is_made_here(opened, name):
+            raise CatalogError(
+                f"{path} is not renamed: another user dropped it and made another table of that name. Rename or drop that one "
+                f"in PostgreSQL first, or adopt it: dynamic-tables adopt {path}."
+            )
+
+    def _is_there(self, opened: OpenDatabase, path: ObjectPath, name: TableName, *, ignore: bool) -> bool:
+        if Entries(opened).get(name, is_changed=True) is not None:
+            return True
+        if not ignore:
+            self._check_dynamic(opened, path, name)
+        return False
+
+    def _check_dynamic(self, opened: OpenDatabase, path: ObjectPath, name: TableName) -> None:
+        """Check that a table without an entry does not exist at all."""
+        if find_table(opened, str(name)) is not None:
+            raise UnsupportedError(f"{path} was made in PostgreSQL and not through catalog {self.name}; change it there.")
+
+    @contextmanager
+    def _changing(self, path: ObjectPath, name: TableName) -> Iterator[OpenDatabase]:
+        """Transaction with a lock timeout.
+
+        :raises ConflictError: names the session that holds the lock.
+        """
+        with (
+            named_holders(self._server, path.database, name, "Changing it", ConflictError),
+            self._server.transaction(path.database, self._lock_timeout) as opened,
+        ):
+            yield opened

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from typing import TypeVar
 
 from airflow_dynamic_tables.clients.connections import Connection
 from airflow_dynamic_tables.clients.stores import Store
@@ -18,6 +19,8 @@ from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError, UnsupportedError
 from airflow_dynamic_tables.formats.base import Increment, LakeTable
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +151,7 @@ def bind(source: Source, stores: Sequence[Store], view: str, conf: Mapping[str, 
     :raises TableNotFoundError: if it is not in its catalog.
     :raises UnsupportedError: if Spark cannot read it.
     """
-    module, store = _at_home(SOURCES, source, stores)
-    binding = module.load()(source, store, view, conf or {})
-    if not isinstance(binding, SourceBinding):
-        raise TypeError(f"{module.place} gives no SourceBinding")
-    return binding
+    return _answer(SourceBinding, SOURCES, source, stores, view, conf or {})
 
 
 def tells_news(table_format: str) -> bool:
@@ -167,11 +166,7 @@ def added_since(source: Source, stores: Sequence[Store], view: str, since: Sourc
     :raises TableNotFoundError: if it is not in its catalog, or has no version yet.
     :raises UnsupportedError: if Spark cannot read it.
     """
-    module, store = _at_home(INCREMENTAL_SCANS, source, stores)
-    told = module.load()(source, store, view, since)
-    if not isinstance(told, Increment):
-        raise TypeError(f"{module.place} gives no Increment")
-    return told
+    return _answer(Increment, INCREMENTAL_SCANS, source, stores, view, since)
 
 
 def count_rows(source: Source, stores: Sequence[Store], partition: Mapping[str, str], least: int) -> int:
@@ -181,11 +176,7 @@ def count_rows(source: Source, stores: Sequence[Store], partition: Mapping[str, 
     :raises TableNotFoundError: if it does not exist.
     :raises CatalogUnavailableError: if the count cannot be determined.
     """
-    module, store = _at_home(COUNTERS, source, stores)
-    rows = module.load()(source, store, partition, least)
-    if not isinstance(rows, int):
-        raise TypeError(f"{module.place} gives no number of rows")
-    return rows
+    return _answer(int, COUNTERS, source, stores, partition, least)
 
 
 def connection_options(source_format: str, conn_id: str, connection: Connection) -> dict[str, str]:
@@ -199,11 +190,17 @@ def connection_options(source_format: str, conn_id: str, connection: Connection)
     return options
 
 
-def _at_home(modules: Mapping[tuple[str, str], Module], source: Source, stores: Sequence[Store]) -> tuple[Module, Store | None]:
+def _answer(
+    kind: type[_T], modules: Mapping[tuple[str, str], Module], source: Source, stores: Sequence[Store], *arguments: object
+) -> _T:
+    """Call the function for the format of a source and the store where it is."""
     for store in (None, *stores):
         module = modules.get((source.format, store.kind if store is not None else ANYWHERE))
         if module is not None:
-            return module, store
+            answer = module.load()(source, store, *arguments)
+            if not isinstance(answer, kind):
+                raise TypeError(f"{module.place} returns no {kind.__name__}")
+            return answer
     catalog = source.identifier.catalog
     raise ConfigurationError(
         f"Source {source.identifier} has format {source.format}, but catalog {catalog} is not of type {source.format}."
