@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,16 +14,9 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import CommitRejectedError
 from tests.support.benches.delta import delta_bench, root
 from tests.support.benches.staging import Bench
-from tests.support.metastore import HiveMetastore
 from tests.support.spark import PlainSpark
 
 pytestmark = pytest.mark.metastore
-
-
-@pytest.fixture
-def metastore(hive_metastore: HiveMetastore) -> Iterator[Metastore]:
-    with closing(Metastore(hive_metastore.uri)) as metastore:
-        yield metastore
 
 
 @pytest.fixture

@@ -15,11 +15,10 @@ from deltalake.exceptions import CommitFailedError
 
 from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult
-from airflow_dynamic_tables.core.schema import Column, Rebuild
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
     CommitRejectedError,
-    SchemaEvolutionError,
     StageRejectedError,
     TableNotFoundError,
     UnsupportedError,
@@ -322,17 +321,6 @@ def test_files_that_are_not_what_the_job_said_are_refused(bench: Bench) -> None:
     with pytest.raises(StageRejectedError, match="has columns n, not n, more"):
         bench.commit(staged, replace(result, columns=(*COLUMNS, Column("more", "int"))))
     assert bench.table.current() is None
-
-
-def test_other_partition_keys_come_by_a_full_refresh_alone(bench: Bench) -> None:
-    bench.refresh({"1": [1]})
-    bench.partition_keys = ()
-    staged = bench.stage("t2")
-    result = bench.write(staged, {"1": [2]})
-    with pytest.raises(SchemaEvolutionError, match=r"partitioned by \(ds\), its definition now by \(\).*--full-refresh"):
-        bench.commit(staged, result)
-    bench.commit(staged, result, rebuild=Rebuild.EVERYTHING)
-    assert by_delta_rs(bench) == [("1", 2)]
 
 
 def test_a_null_of_others_is_a_partition(bench: Bench) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,22 +16,10 @@ from hive_metastore.ttypes import Partition
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.partitions import PartitionSet
-from tests.support.benches.hive import hive_bench, uri_of
+from tests.support.benches.hive import uri_of
 from tests.support.benches.staging import Bench
-from tests.support.metastore import HiveMetastore
 
 DAYS = tuple(str(day) for day in range(1, 4))
-
-
-@pytest.fixture
-def metastore(hive_metastore: HiveMetastore) -> Iterator[Metastore]:
-    with closing(Metastore(hive_metastore.uri)) as metastore:
-        yield metastore
-
-
-@pytest.fixture
-def hive(metastore: Metastore, tmp_path: Path) -> Bench:
-    return hive_bench(metastore, tmp_path)
 
 
 def read(metastore: Metastore, bench: Bench) -> list[Partition]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -28,19 +28,12 @@ from airflow_dynamic_tables.formats.small_files import Compacted, Limits
 from tests.support.benches.hive import hive_bench, uri_of
 from tests.support.benches.staging import Bench
 from tests.support.faults.report import FaultReport
-from tests.support.metastore import HiveMetastore
 
 MANY = 5
 LIMITS = Limits(many=MANY)
 LOOKS = 10
 """So often, and more, a reader must have looked, or it proves nothing."""
 ROWS = {"1": list(range(MANY + 1)), "2": [7]}
-
-
-@pytest.fixture
-def metastore(hive_metastore: HiveMetastore) -> Iterator[Metastore]:
-    with closing(Metastore(hive_metastore.uri)) as metastore:
-        yield metastore
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +18,6 @@ from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 from airflow_dynamic_tables.formats.base import StagedTable
 from tests.support.benches.hive import hive_bench
 from tests.support.benches.staging import Bench
-from tests.support.metastore import HiveMetastore
 from tests.support.spark import PlainSpark
 
 NAMES = ("order id", "a-b", "größe", "x.y", "select", "1", "(a)", "漢 字", "A'b\"")
@@ -35,12 +32,6 @@ STRUCT = pa.struct([(name, pa.int32()) for name in NAMES])
 TYPES = (STRUCT, pa.list_(STRUCT), pa.map_(pa.string(), pa.struct([("deep one", STRUCT)])), pa.int64())
 VALUE = {name: number for number, name in enumerate(NAMES)}
 ROW = {"flat": VALUE, "many": [VALUE], "by": {"k": {"deep one": VALUE}}, "n": 7}
-
-
-@pytest.fixture
-def metastore(hive_metastore: HiveMetastore) -> Iterator[Metastore]:
-    with closing(Metastore(hive_metastore.uri)) as metastore:
-        yield metastore
 
 
 @pytest.fixture(params=["parquet", "orc"])

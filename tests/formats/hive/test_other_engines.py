@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,22 +19,10 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError, StageRejectedError
 from airflow_dynamic_tables.formats.base import LakeTable
-from tests.support.benches.hive import hive_bench
 from tests.support.benches.staging import NOON, Bench
 from tests.support.metastore import HiveMetastore
 
 DAY = timedelta(days=1)
-
-
-@pytest.fixture
-def metastore(hive_metastore: HiveMetastore) -> Iterator[Metastore]:
-    with closing(Metastore(hive_metastore.uri)) as metastore:
-        yield metastore
-
-
-@pytest.fixture
-def hive(metastore: Metastore, tmp_path: Path) -> Bench:
-    return hive_bench(metastore, tmp_path)
 
 
 def load(metastore: Metastore, bench: Bench) -> Table:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,23 +11,11 @@ from hive_metastore.ttypes import InvalidObjectException, MetaException
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.exceptions import CommitRejectedError, StageRejectedError
-from tests.support.benches.hive import hive_bench, uri_of
+from tests.support.benches.hive import uri_of
 from tests.support.benches.staging import Bench
-from tests.support.metastore import HiveMetastore
 
 ALTER_TABLE = "alter_table_with_environment_context"
 ALTER_PARTITIONS = "alter_partitions_with_environment_context"
-
-
-@pytest.fixture
-def metastore(hive_metastore: HiveMetastore) -> Iterator[Metastore]:
-    with closing(Metastore(hive_metastore.uri)) as metastore:
-        yield metastore
-
-
-@pytest.fixture
-def hive(metastore: Metastore, tmp_path: Path) -> Bench:
-    return hive_bench(metastore, tmp_path)
 
 
 class RefusingMetastore(Metastore):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,25 +13,11 @@ from hive_metastore.ttypes import FieldSchema, Partition, Table
 
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import descriptor
-from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import StageRejectedError, UnsupportedError
-from tests.support.benches.hive import hive_bench
 from tests.support.benches.staging import COLUMNS, Bench
-from tests.support.metastore import HiveMetastore
 
 DAY = timedelta(days=1)
-
-
-@pytest.fixture
-def metastore(hive_metastore: HiveMetastore) -> Iterator[Metastore]:
-    with closing(Metastore(hive_metastore.uri)) as metastore:
-        yield metastore
-
-
-@pytest.fixture
-def hive(metastore: Metastore, tmp_path: Path) -> Bench:
-    return hive_bench(metastore, tmp_path)
 
 
 def data_files(folder: Path) -> list[Path]:
@@ -58,15 +42,6 @@ def test_replaced_folders_stay_for_those_who_read_them(hive: Bench, tmp_path: Pa
     assert len(data_files(tmp_path)) == 2
     assert hive.refresh({"2": [20]}, "2").number == 3
     assert hive.rows() == {"1": [10], "2": [20]}
-
-
-def test_rows_are_counted_without_reading_them(hive: Bench) -> None:
-    assert hive.table.count(WHOLE_TABLE) is None
-    hive.refresh({"1": [1, 1], "2": [2]})
-    hive.refresh({"3": [3]}, "2", "3")
-    counts = hive.table.count(PartitionSet.of([{"ds": "1"}, {"ds": "7"}]))
-    assert counts is not None
-    assert (counts.replaced, counts.held, counts.total, counts.partitions) == (2, 1, 3, 2)
 
 
 def test_a_table_made_by_others_is_refreshed_where_it_is(hive: Bench, metastore: Metastore, tmp_path: Path) -> None:
