@@ -71,7 +71,6 @@ def server_disk(site: Site) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> None:
-    """Leave no room."""
     try:
         with (disk / "filler").open("wb", buffering=0) as file:
             while True:
@@ -82,7 +81,6 @@ def fill(disk: Path) -> None:
 
 
 def limit_files(size: int) -> None:
-    """Let this process write no file beyond a size."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
@@ -92,7 +90,6 @@ def lock(folder: Path) -> None:
 
 
 def unlock(folder: Path) -> None:
-    """Let it be changed again."""
     subprocess.run([*(["chattr", "-i"] if os.geteuid() == 0 else ["chmod", "u+w"]), folder], check=True)
 
 

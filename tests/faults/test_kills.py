@@ -76,7 +76,6 @@ def test_killed_at(
 
 
 def check_seen(workspace: Workspace, write: Write, landed: bool) -> None:
-    """Check what readers see: rows and columns of one version."""
     rows = write.new if landed else write.old
     assert content(workspace) == rows
     if write.old_columns:  # a Hive table records the columns of its first version a step after it shows the rows
@@ -111,7 +110,6 @@ def test_the_matrix_leaves_out_what_is_refused(site: Site, place: Place, write: 
 
 
 def prepare_and_run(site: Site, write: Write) -> None:
-    """Both in one process."""
     write.prepare(site)
     write.run(site)
 

@@ -29,7 +29,6 @@ def store() -> Iterator[ObjectStore]:
 
 @pytest.fixture
 def site(store: ObjectStore, tmp_path: Path, empty_state: Path) -> Iterator[Site]:
-    """A warehouse in the store."""
     shutil.copy(empty_state, tmp_path / "state.db")
     yield Site(tmp_path, f"sqlite:///{tmp_path}/state.db", f"s3a://{BUCKET}/{tmp_path.name}")
     store.serve()

@@ -55,7 +55,6 @@ class Rival:
         )
 
     def rows(self) -> int:
-        """How many rows its files hold."""
         return sum(pq.read_metadata(file).num_rows for file in self.folder.glob("p=*/[!._]*.parquet"))
 
 

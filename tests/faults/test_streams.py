@@ -77,7 +77,6 @@ def kill_driver() -> None:
 
 
 def kill(report: FaultReport, point: str, *target: Any) -> None:
-    """Run something in a process that is killed at a point."""
     child = victim(point, KILL, *target)
     child.process.join(DEADLINE)
     assert child.process.exitcode == -signal.SIGKILL, child.answer()

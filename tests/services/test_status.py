@@ -290,7 +290,6 @@ def test_a_damaged_entry_of_a_catalog_hides_no_other_table(
 
 
 def refused(table: TableIdentifier) -> Refresh:
-    """A refresh that failed before it began."""
     return Refresh(
         token="refused",
         table=table,

@@ -59,13 +59,11 @@ class Maker:
         purpose: Purpose = Purpose.CREATE,
         keys: tuple[str, ...] = ("ds",),
     ) -> Created:
-        """Make a table of a query."""
         scope = (table.catalog, table.database)
         wanted = WantedTable(table, query, scope, QueryPlace(Path("query"), query), purpose, self.format, keys, "how much")
         return create_table_as(self.workspace, Definitions(), wanted, (token, f"owner of {token}"), job)
 
     def rows(self, name: str = "figures") -> dict[str, list[int]]:
-        """What a reader sees."""
         table = TableIdentifier(self.table.catalog, self.table.database, name)
         found: dict[str, list[int]] = {}
         for row in sample(self.workspace, table, 100):
@@ -78,11 +76,9 @@ class Maker:
         return catalog.list_tables(self.table.database) if catalog.database_exists(self.table.database) else []
 
     def files(self) -> list[Path]:
-        """All data files."""
         return [path for kind in ("parquet", "orc") for path in self.data.rglob(f"*.{kind}")]
 
     def exists(self) -> bool:
-        """Whether there is something of the name."""
         return self.workspace.catalog(self.table.catalog).table_exists(self.table.path)
 
     def make_theirs(self) -> CatalogTable:

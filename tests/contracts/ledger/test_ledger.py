@@ -86,13 +86,11 @@ MINIMAL = Refresh("t2", TABLE, RefreshAction.FULL, "", RefreshState.RUNNING, NOO
 
 @pytest.fixture(scope="session")
 def postgres_url(postgres_state: Callable[[], str]) -> str:
-    """A database at the newest schema."""
     return postgres_state()
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def url(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) -> str:
-    """A database whose ledger is empty."""
     if request.param == "sqlite":
         return f"sqlite:///{shutil.copy(empty_state, tmp_path)}"
     found = str(request.getfixturevalue("postgres_url"))
@@ -104,7 +102,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) -> st
 
 @pytest.fixture
 def ledger(url: str) -> Iterator[SqlLedger]:
-    """An empty ledger."""
     made = SqlLedger(Database(url))
     yield made
     made.close()

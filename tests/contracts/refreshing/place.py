@@ -81,11 +81,9 @@ class Place:
         return outcome
 
     def by_hand(self, day: int, rows: list[int], token: str = "") -> Version:
-        """A refresh of one day that a user asks for."""
         return self.refresh(day, rows, token, partitions=PartitionSet.of([{"ds": f"2024-03-{day:02d}"}]), catches_up=False)
 
     def roll_back(self, number: int, token: str) -> Version:
-        """A rollback of our own."""
         return rollback(self.workspace, RollbackRequest(self.table, number, token, "test"))
 
     def at(self, step: Step, token: str, happens: Callable[[], None]) -> None:
@@ -98,7 +96,6 @@ class Place:
         _AT[f"airflow_dynamic_tables.{step}", token] = later
 
     def rows(self) -> dict[int, list[int]]:
-        """What a reader sees, by the day of March."""
         found: dict[int, list[int]] = {}
         for row in self.workspace.table(self.table, self.format).sample(100):
             found.setdefault(int(row["ds"][-2:]), []).append(row["n"])

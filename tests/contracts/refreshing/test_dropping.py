@@ -13,7 +13,6 @@ from tests.contracts.refreshing.place import MARCH, Place
 
 
 def dropped(place: Place, who: str) -> None:
-    """Drop the table."""
     if who == "others":
         place.drop_by_others()
     else:

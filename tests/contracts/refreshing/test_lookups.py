@@ -21,7 +21,6 @@ DAY = timedelta(days=1)
 
 
 def counted(of: type, name: str, calls: Counter[str], patch: pytest.MonkeyPatch) -> None:
-    """Count the calls of a method."""
     method: Callable[..., Any] = getattr(of, name)
 
     @wraps(method)

@@ -43,7 +43,6 @@ class Policy:
     is_away = False
 
     def commit(self, partition: CompletePartition) -> None:
-        """See ``sink.partition-commit.policy.class``."""
         if self.is_away:
             raise ConnectionError("away")
         self.heard.append(partition)
@@ -51,14 +50,11 @@ class Policy:
 
 @pytest.fixture(autouse=True)
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[CompletePartition]:
-    """What the policy was told."""
     monkeypatch.setattr(Policy, "heard", [])
     return Policy.heard
 
 
 class Table:
-    """A table that is committed partition by partition."""
-
     def __init__(self, workspace: Workspace, folder: Path, delay: str = "0 s") -> None:
         (folder / "t.yaml").write_text(YAML.replace("DELAY", delay))
         self.definitions = load_definitions(folder / "t.yaml")

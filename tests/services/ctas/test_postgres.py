@@ -59,7 +59,6 @@ def table(schema: str) -> TableIdentifier:
 
 @pytest.fixture
 def real(schema: str) -> str:
-    """The table as PostgreSQL names it."""
     return f'"{schema}"."Big ""numbers"""'
 
 

@@ -36,7 +36,6 @@ class Bench:
     folder: Path
 
     def declared(self, query: str = QUERY, more: str = "", others: str = "") -> Definitions:
-        """The definitions as they are written now."""
         (self.folder / "web.yaml").write_text(f"""
 defaults: {{catalog: lake, database: web, freshness: 1 day}}
 sources: [{{name: lake.raw.log, format: parquet, path: {self.folder}/log}}]
@@ -56,7 +55,6 @@ dynamic_tables:
         days: Days = TWO_DAYS,
         scattered: bool = False,
     ) -> Version | Skipped:
-        """A refresh of ``visits`` whose job writes a row for each of two days."""
         request = RefreshRequest(
             definitions.tables[VISITS],
             definitions.sources,
@@ -68,7 +66,6 @@ dynamic_tables:
         return run(self.workspace, request, lambda plan: write_days(plan, days, more=more, scattered=scattered))
 
     def visits(self, definitions: Definitions) -> Difference:
-        """How ``visits`` differs."""
         (found,) = differences(self.workspace, definitions, [definitions.tables[VISITS]])
         return found
 

@@ -266,7 +266,6 @@ def test_a_note_of_an_earlier_release(bench: Bench) -> None:
 
 
 def snapshot_of(bench: Bench) -> str | None:
-    """The current snapshot of ``visits``, according to its catalog."""
     entry = bench.workspace.catalog("lake").get_table(VISITS.path)
     assert isinstance(entry, CatalogDynamicTable)
     return entry.snapshot

@@ -39,7 +39,6 @@ class Shop:
         return run(self.workspace, request, lambda plan: write_days(plan, {"1": [1]}, more=more))
 
     def difference(self, definitions: Definitions) -> Difference:
-        """That of the table; the metastore has those of others."""
         (table,) = definitions.tables
         (found,) = (one for one in differences(self.workspace, definitions) if one.identifier == table)
         return found

@@ -19,7 +19,6 @@ from tests.support.benches.versions import MARCH, NUMBERS, VersionBench
 
 @pytest.fixture
 def fail(version_bench: VersionBench) -> Callable[..., bool]:
-    """Notes that a run failed; whether that suspended the table."""
     table = version_bench.definitions.tables[NUMBERS]
 
     def note(run: object, most: int | None = None, counts: bool = True) -> bool:

@@ -35,13 +35,11 @@ def files(bench: VersionBench) -> int:
 
 
 def left(done: Compacted) -> tuple[str, ...]:
-    """Why everything stayed as it was."""
     assert (done.files, done.made, done.bytes) == (0, 0, 0)
     return done.left
 
 
 def stages(bench: VersionBench) -> list[StageState]:
-    """How the compactions stand."""
     known = bench.workspace.ledger.list_stages(NUMBERS, tuple(StageState))
     return [stage.state for stage in known if stage.token.startswith("compaction-")]
 

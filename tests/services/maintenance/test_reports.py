@@ -46,7 +46,6 @@ class Scheduler:
         return owner in self.over
 
     def maintain(self) -> list[str]:
-        """One run of the maintenance, whose own success is taken."""
         missing = [late.token for late in missing_reports(self.workspace, self.reported, self.is_over)]
         self.reports += missing
         return missing
@@ -67,8 +66,6 @@ def table(tmp_path: Path) -> DynamicTable:
 
 @pytest.fixture
 def refresh(workspace: Workspace, table: DynamicTable) -> Callable[..., None]:
-    """Refresh the table as a task of the run of that name does."""
-
     def refresh(
         token: str, run_name: str | None = None, *, job: Callable[[RefreshPlan], None] = write_numbers, is_reported: bool = True
     ) -> None:

@@ -70,7 +70,6 @@ def planned(workspace: Workspace, definitions: Definitions, name: TableIdentifie
 
 
 def with_query(query: str, tmp_path: Path) -> Definitions:
-    """The definitions with another query of ``total``."""
     (tmp_path / "other.yaml").write_text(YAML.replace("SELECT sum(b.x) AS x FROM big b", query))
     return load_definitions(tmp_path / "other.yaml")
 

@@ -58,7 +58,6 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture
 def lake(workspace: Workspace) -> Workspace:
-    """A catalog with a view and a function."""
     catalog = workspace.catalog("lake")
     catalog.create_database("sales", CatalogDatabase())
     query = "SELECT n.x FROM lake.sales.numbers n WHERE n.x > 1"
@@ -68,7 +67,6 @@ def lake(workspace: Workspace) -> Workspace:
 
 
 def planned(workspace: Workspace, folder: Path, name: str) -> QueryTestPlan:
-    """The plan of the test of that name."""
     (folder / "sales.yaml").write_text(YAML)
     definitions = load_definitions(folder / "sales.yaml", cache=Cache(None))
     tests, mistakes = load_query_tests({folder / "sales.yaml": YAML}, definitions, (), analyse)

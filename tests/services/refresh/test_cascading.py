@@ -98,7 +98,6 @@ def table_named(name: str) -> TableIdentifier:
 
 @pytest.fixture
 def bench(workspace: Workspace, clock: Clock, tmp_path: Path) -> Bench:
-    """All tables have a version."""
     clock.time = NOW
     made = Bench(workspace, tmp_path)
     assert {step.outcome for step in made.cascade().values()} == {CascadeOutcome.REFRESHED}

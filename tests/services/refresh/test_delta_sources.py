@@ -42,13 +42,11 @@ dynamic_tables:
 
 
 def orders(folder: Path, *rows: tuple[int, str], **how: Any) -> None:
-    """What others write."""
     data = pa.table({"n": [row[0] for row in rows], "ds": [row[1] for row in rows]})
     write_deltalake(str(folder / "orders"), data, partition_by=["ds"], **how)
 
 
 def request_(folder: Path, day: int, more: str = "") -> RefreshRequest:
-    """The refresh of a day by schedule."""
     path = folder / "sales.yaml"
     path.write_text(YAML.format(folder=folder, more=more))
     definitions = load_definitions(path)

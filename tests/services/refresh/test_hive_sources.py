@@ -37,7 +37,6 @@ Rows = list[dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def database(plain_spark: PlainSpark) -> Iterator[None]:
-    """An empty database."""
     plain_spark.sql(f"CREATE DATABASE {DATABASE}")
     yield
     plain_spark.sql(f"DROP DATABASE {DATABASE} CASCADE")
@@ -45,14 +44,12 @@ def database(plain_spark: PlainSpark) -> Iterator[None]:
 
 @pytest.fixture
 def catalog(hive_workspace: Workspace) -> HiveCatalog:
-    """The metastore as our catalog."""
     found = hive_workspace.catalogs.get("hms")
     assert isinstance(found, HiveCatalog)
     return found
 
 
 def request_(tmp_path: Path, query: str, catalog: str = "hms") -> RefreshRequest:
-    """A refresh of ``lake.sales.copy`` from the source ``t``."""
     path = tmp_path / "definitions.yaml"
     path.write_text(
         f"sources: [{{name: {catalog}.{DATABASE}.t, format: hive}}]\n"
@@ -64,14 +61,12 @@ def request_(tmp_path: Path, query: str, catalog: str = "hms") -> RefreshRequest
 
 
 def bound(workspace: Workspace, tmp_path: Path, catalog: str = "hms") -> SourceBinding:
-    """The source ``t`` as it is now."""
     made = request_(tmp_path, f"SELECT * FROM {catalog}.{DATABASE}.t", catalog)
     (binding,) = bind_sources(workspace, made.table, made.sources)
     return binding
 
 
 def read(spark: SparkSession, binding: SourceBinding) -> Rows:
-    """What our job sees."""
     bind(spark, binding, JvmDriver(spark))
     return [row.asDict(True) for row in spark.table(binding.view).collect()]
 

@@ -76,7 +76,6 @@ class Bench:
         return file
 
     def add(self, day: int) -> None:
-        """Add the partition of a day, with a file."""
         self.file(day)
         self.workspace.catalog("hms").create_partition(EVENTS, CatalogPartition({"ds": f"2024-03-0{day}"}))
 
@@ -114,14 +113,12 @@ class Bench:
         return [describe(spec) for spec in moved.partitions]
 
     def look(self, table: TableIdentifier, wanted: PartitionSet = WHOLE_TABLE) -> Moved:
-        """What a scheduled refresh would find."""
         request = self.request(table)
         return detect_changes(self.workspace, request, registered_or_new(self.workspace, request.table), wanted)
 
 
 @pytest.fixture(params=["parquet", "orc"])
 def bench(request: pytest.FixtureRequest, hive_workspace: Workspace, tmp_path: Path) -> Iterator[Bench]:
-    """Two days of the table of others, both copied."""
     catalog = hive_workspace.catalog("hms")
     catalog.create_database(DATABASE, CatalogDatabase())
     columns = (Column("n", "bigint"), Column("ds", "string"))

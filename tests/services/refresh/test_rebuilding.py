@@ -40,7 +40,6 @@ dynamic_tables:
 
 @pytest.fixture
 def first(tmp_path: Path) -> RefreshRequest:
-    """The first try to refresh ``visits``."""
     path = tmp_path / "web.yaml"
     path.write_text(YAML)
     definitions = load_definitions(path)
@@ -48,12 +47,10 @@ def first(tmp_path: Path) -> RefreshRequest:
 
 
 def wide(plan: RefreshPlan) -> None:
-    """The query as it was: ``ds, n, extra``."""
     write_days(plan, {"1": [1], "2": [2]}, more=("extra",))
 
 
 def narrow(plan: RefreshPlan) -> None:
-    """The query as it is now: ``ds, n``."""
     write_days(plan, {"1": [10], "2": [20]})
 
 

@@ -54,7 +54,6 @@ dynamic_tables:
 
 @pytest.fixture
 def request_(tmp_path: Path) -> RefreshRequest:
-    """The first try to refresh ``numbers`` for the first of March."""
     path = tmp_path / "sales.yaml"
     path.write_text(YAML)
     definitions = load_definitions(path)

@@ -74,7 +74,6 @@ dynamic_tables:
 
 @pytest.fixture
 def database(postgres: PostgresServer) -> str:
-    """URL of a database with orders."""
     url = postgres.create_database(f"shop_{uuid4().hex[:8]}")
     with psycopg.connect(url) as connection:
         connection.execute("CREATE TABLE orders (id bigint, day date, amount numeric(10,2), at timestamptz)")
@@ -114,8 +113,6 @@ def definitions(tmp_path: Path, workspace: Workspace) -> Definitions:
 
 @pytest.fixture
 def job(spark: SparkSession, workspace: Workspace) -> Callable[[RefreshPlan], None]:
-    """The job of a plan, as spark-submit's process would run it."""
-
     def submit(plan: RefreshPlan) -> None:
         with variables_set(job_environment(workspace, plan)):
             jobs.refresh(spark, plan)

@@ -51,7 +51,6 @@ def request_of(file: Path, token: str, partitions: str | None = None) -> Refresh
 
 
 def write_hours(plan: RefreshPlan, *hours: int) -> None:
-    """One row for each hour."""
     files = []
     for hour in hours:
         uri = f"{plan.data_location}/_partition_0={hour}/part-0.parquet"

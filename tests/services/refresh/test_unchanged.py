@@ -106,7 +106,6 @@ class Bench:
         return run(self.workspace, replace(self.request(), **asked), self.submit)  # type: ignore[arg-type]
 
     def look(self) -> Moved:
-        """What the refresh of the next day would find."""
         self.day += 1
         self.clock.time = max(self.clock.time, MARCH + self.day * DAY)
         request = self.request()
@@ -412,7 +411,6 @@ def test_batches_without_rows_are_one_line_and_as_fresh_as_the_last_one(made: Be
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every time that the sources of a table are listed."""
     listed: list[str] = []
 
     def listed_once_more(*args: Any) -> Any:

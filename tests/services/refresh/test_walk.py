@@ -55,7 +55,6 @@ class Walk:
 
     @property
     def climbs(self) -> int:
-        """How often it comes back to a higher folder."""
         rooms = storeys()
         depths = [rooms[module.split(".")[1]] for module in self.stays]
         return sum(later < earlier for earlier, later in pairwise(depths))

@@ -76,7 +76,6 @@ def turn(workspace: Workspace, folder: Path, more: str = "comment: of others", o
 
 
 def written(folder: Path) -> Path:
-    """A folder with a file of rows."""
     folder.mkdir(parents=True)
     pq.write_table(pa.table({"n": pa.array([1], pa.int64())}), folder / "part-0.parquet")
     return folder

@@ -72,7 +72,6 @@ class Growing:
         self.reason = ""
 
     def defined(self, complete: str, formatter: str = "\"yyyy-MM-dd'T'HH\"") -> RefreshRequest:
-        """The request of a table whose source says so when a partition is whole."""
         path = self.folder.parent / "sales.yaml"
         path.write_text(YAML.replace("COMPLETE", complete).replace("FORMATTER", formatter))
         definitions = load_definitions(path)
@@ -105,7 +104,6 @@ class Growing:
         return ["whole"] if plans[0].partitions.is_whole else [str(spec["ds"])[-2:] for spec in plans[0].partitions]
 
     def rows(self) -> dict[str, list[int]]:
-        """What readers see."""
         seen: dict[str, list[int]] = {}
         for row in sample(self.workspace, PER_HOUR, 100):
             seen.setdefault(row["ds"][-2:], []).append(row["n"])
@@ -444,13 +442,10 @@ def changed(folder: Path, time: datetime) -> None:
 
 
 class Whole:
-    """A class of a user."""
-
     answer: object = True
     seen: Mapping[str, str] = {}
 
     def is_complete(self, partition: object) -> object:
-        """See ``complete_when``."""
         type(self).seen = partition.values  # type: ignore[attr-defined]
         if isinstance(self.answer, BaseException):
             raise self.answer
@@ -488,7 +483,6 @@ class Extractor:
     time: object = datetime(2021, 3, 19, 10)  # noqa: DTZ001 - on the wall
 
     def extract(self, keys: list[str], values: list[str]) -> object:
-        """See ``partition.time-extractor.class``."""
         assert (keys, values) == (["pt_day", "pt_hour"], ["2021-03-19", "10"])
         return self.time
 

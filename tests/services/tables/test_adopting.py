@@ -35,7 +35,6 @@ QUERY = "SELECT CAST(id AS INT) AS id, ds FROM VALUES (10, '2024-03-01'), (11, '
 
 @pytest.fixture(autouse=True)
 def database(plain_spark: PlainSpark) -> Iterator[None]:
-    """An empty database."""
     plain_spark.sql(f"CREATE DATABASE {DATABASE}")
     plain_spark.sql(f"USE {DATABASE}")
     yield
@@ -44,7 +43,6 @@ def database(plain_spark: PlainSpark) -> Iterator[None]:
 
 @pytest.fixture
 def settings(tmp_path: Path, hive_metastore: HiveMetastore) -> WorkspaceSettings:
-    """The metastore as catalog ``hms``."""
     file = tmp_path / "catalogs.yaml"
     file.write_text(
         f"catalogs: [{{name: hms, type: hive, connection-params: {{uri: '{hive_metastore.uri}'}}}}, {{name: lake, type: sql}}]"
@@ -54,14 +52,12 @@ def settings(tmp_path: Path, hive_metastore: HiveMetastore) -> WorkspaceSettings
 
 @pytest.fixture
 def workspace(settings: WorkspaceSettings) -> Iterator[Workspace]:
-    """The state, open."""
     with open_workspace(settings) as opened:
         upgrade(opened)
         yield opened
 
 
 def definition(tmp_path: Path, partitioned: bool = True, **fields: str) -> DynamicTable:
-    """The table ``t``, of one row for each of two days."""
     values = {"name": f"hms.{DATABASE}.t", "format": "parquet", "freshness": "1 day", "query": f'"{QUERY}"', **fields}
     if partitioned:
         values |= {"partitioned_by": "[ds]", "options": "{partition.fields.ds.date-formatter: yyyy-MM-dd}"}

@@ -28,7 +28,6 @@ Open = Callable[[str], Workspace]
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Open]:
-    """Installations by their names, with one catalog."""
     lake = f"{{url: 'sqlite:///{tmp_path}/lake.db', warehouse: 'file://{tmp_path}/warehouse'}}"
     (tmp_path / "catalogs.yaml").write_text(f"catalogs: [{{name: lake, type: sql, connection-params: {lake}}}]")
     with ExitStack() as stack:

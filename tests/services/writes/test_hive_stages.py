@@ -83,7 +83,6 @@ class Shop:
         return planned
 
     def begin(self, token: str, *numbers: int) -> Attempt:
-        """A refresh that dies before its commit."""
         attempt = begin(self.workspace, self.request(token))
         assert isinstance(attempt, Attempt)
         write_numbers(attempt.plan, numbers)

@@ -72,7 +72,6 @@ class Pair:
         assert isinstance(run(workspace, self.request(), lambda plan: write_numbers(plan, (number,))), Version)
 
     def quarantined(self, workspace: Workspace) -> Stage:
-        """What waits for somebody to decide, for a month."""
         attempt = begin(workspace, self.request())
         assert isinstance(attempt, Attempt)
         write_numbers(attempt.plan)
@@ -80,7 +79,6 @@ class Pair:
         return attempt.stage
 
     def swept(self, workspace: Workspace) -> SweepReport:
-        """The maintenance when everything is old."""
         self.ahead = LATER
         report = sweep(workspace)
         self.ahead = timedelta()

@@ -106,7 +106,6 @@ def history(workspace: Workspace, token: str) -> Refresh:
 
 
 def state(workspace: Workspace, token: str) -> tuple[str, str]:
-    """Of the stage and of the refresh."""
     stage = workspace.ledger.get_stage(token)
     assert stage is not None
     return stage.state, history(workspace, token).state

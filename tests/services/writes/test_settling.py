@@ -40,7 +40,6 @@ def request_(tmp_path: Path) -> RefreshRequest:
 
 @pytest.fixture
 def attempt(workspace: Workspace, request_: RefreshRequest) -> Attempt:
-    """A refresh whose job is done."""
     begun = begin(workspace, request_)
     assert isinstance(begun, Attempt)
     write_numbers(begun.plan)

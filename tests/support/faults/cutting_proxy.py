@@ -52,7 +52,6 @@ class CuttingProxy:
         self._pumps: list[Thread] = []
 
     def serve(self) -> None:
-        """Accept connections until closed."""
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
@@ -67,7 +66,6 @@ class CuttingProxy:
                     self._pumps[-1].start()
 
     def close(self) -> None:
-        """Let go of everything."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for wire in self._wires:
@@ -102,7 +100,6 @@ class CuttingProxy:
 
 @contextmanager
 def cutting_proxy(port: int) -> Iterator[CuttingProxy]:
-    """A proxy to a server of this machine."""
     proxy = CuttingProxy(port)
     Thread(target=proxy.serve, daemon=True).start()
     try:

@@ -37,8 +37,6 @@ class _Fingerprint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A file that was read once."""
-
     digest: int
     fingerprint: _Fingerprint
 

@@ -16,8 +16,6 @@ TORN = "torn: "
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What a file holds."""
-
     version: int
     rows: int
 
@@ -31,12 +29,10 @@ class ParquetReader:
         self._files: dict[Path, _File] = {}
 
     def poll(self) -> tuple[str, str]:
-        """List the files and read those that are new."""
         found = {path: self._read(path) for path in self._folder.glob("p=*/[!._]*.parquet")}
         return "files", self._state(found)
 
     def close(self) -> list[str]:
-        """Nothing is held."""
         return []
 
     def _read(self, path: Path) -> _File:

@@ -29,7 +29,6 @@ class Place:
     """Whether another place has the same format; only the creation of tables is a matter of the catalog."""
 
     def steps(self, write: Write) -> tuple[str, ...]:
-        """Return all steps of a write."""
         if isinstance(write, Hold):
             return (*write.steps, "held")
         made: tuple[str, ...] = ()
@@ -87,5 +86,4 @@ PLACES = [
 
 
 def fitting(write: Write) -> list[Place]:
-    """Return the places whose tables can be written so."""
     return [place for place in PLACES if write.fits(FORMATS[place.format])]

@@ -21,7 +21,6 @@ class PostgresReader:
         self._polls = 0
 
     def poll(self) -> tuple[str, str]:
-        """Look once, the way whose turn it is."""
         way = _WAYS[self._polls % len(_WAYS)]
         self._polls += 1
         self._connection.isolation_level = IsolationLevel.READ_COMMITTED if way == _WAYS[0] else IsolationLevel.REPEATABLE_READ
@@ -32,7 +31,6 @@ class PostgresReader:
         return way, seen
 
     def close(self) -> list[str]:
-        """Let go of the connection."""
         self._connection.close()
         return []
 

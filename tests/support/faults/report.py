@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 @dataclass
 class FaultReport:
-    """Counts of one test run."""
-
     faults: Counter[str] = field(default_factory=Counter)
     polls: int = 0
     wrong: int = 0
@@ -29,7 +27,6 @@ class FaultReport:
         self.notes.append(line)
 
     def add(self, other: FaultReport) -> None:
-        """Add the counts of another process."""
         self.faults.update(other.faults)
         self.polls += other.polls
         self.wrong += other.wrong

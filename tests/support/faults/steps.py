@@ -45,7 +45,6 @@ _PHASES = {"publishing": "", "naming": "naming-", "published": "late-"}
 
 
 def watch_steps(reached: Callable[[str], object]) -> None:
-    """Report each point that this process comes to."""
     phase = "early-"
 
     def hook(name: str, arguments: tuple[Any, ...]) -> None:

@@ -17,7 +17,6 @@ from tests.support.faults.victims import REVENUE, Site
 
 
 def content(workspace: Workspace) -> dict[str, list[int]]:
-    """What a reader sees now."""
     found: dict[str, list[int]] = {}
     try:
         rows = workspace.existing_table(REVENUE).sample(100_000) if _exists(workspace) else []
@@ -29,13 +28,11 @@ def content(workspace: Workspace) -> dict[str, list[int]]:
 
 
 def columns(workspace: Workspace) -> list[str]:
-    """The names of the columns of the table."""
     layout = workspace.existing_table(REVENUE).layout() if _exists(workspace) else None
     return [column.name for column in layout.columns] if layout is not None else []
 
 
 def versions(workspace: Workspace) -> list[Version]:
-    """All versions, oldest first."""
     return workspace.existing_table(REVENUE).versions() if _exists(workspace) else []
 
 

@@ -17,8 +17,6 @@ from airflow_dynamic_tables.services.continuous.streams.feeds import FeedPlace, 
 
 
 class Table:
-    """A table to which files are appended."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.files: list[str] = ["a"]
@@ -40,7 +38,6 @@ class Table:
         return TableFeeds("t", FeedPlace(str(self.folder), run, has_begun), self.look, 0, lambda: self.clock)
 
     def publish(self, number: int, run: str, keep: Sequence[int] = ()) -> None:
-        """What the job does."""
         for kept in (*keep, number):
             (self.folder / f"{kept}-{run}/rows").mkdir(parents=True, exist_ok=True)
         files = [LoggedFile(f"file:{self.folder}/{kept}-{run}/rows/part", 1, kept) for kept in (*keep, number)]
@@ -48,12 +45,10 @@ class Table:
         (self.folder / f"_spark_metadata/{number}.compact").write_text(write_entry(files))
 
     def read_by(self, number: int, run: str) -> tuple[str, ...]:
-        """The files of a feed."""
         return Feed.from_json((self.folder / f"{number}-{run}/feed.json").read_text()).source.files
 
 
 def plan_of(view: str) -> RefreshPlan:
-    """The plan of a stream that reads the table."""
     source = SourceBinding("t", view, "parquet", "stream", is_fed=True)
     action = RefreshAction.ADD
     return RefreshPlan("r", "a.b.c", datetime(2024, 1, 1, tzinfo=UTC), action, "", "", "", "", "parquet", True, sources=(source,))
@@ -124,7 +119,6 @@ def test_a_table_that_was_changed_ends_the_stream(table: Table, caplog: pytest.L
 
 
 def noted(*numbers: int) -> str:
-    """What Spark notes of feeds."""
     return "v1\n" + "\n".join(f'{{"path":"file:/x/feeds/t/{number}-r/rows/part-0"}}' for number in numbers)
 
 

@@ -56,14 +56,12 @@ def append(bench: VersionBench, number: int) -> None:
 
 
 def numbers(told: Increment) -> list[int]:
-    """The rows that are new."""
     assert told.binding is not None, told
     files = (pq.read_table(urlsplit(file).path) for file in told.binding.files)
     return sorted(number for file in files for number in file["x"].to_pylist())
 
 
 def state(told: Increment) -> SourceState:
-    """What was read with some news."""
     assert told.binding is not None
     assert told.binding.state is not None
     return told.binding.state

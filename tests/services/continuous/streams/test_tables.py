@@ -51,7 +51,6 @@ MERGED = Limits(small=10**6, target=10**7, most=10**7, many=2)
 
 
 def last_action(workspace: Workspace) -> RefreshAction:
-    """What the last refresh was that made a version."""
     done = workspace.ledger.list_refreshes(TABLE)
     return next(refresh.action for refresh in done if refresh.state is RefreshState.SUCCEEDED)
 
@@ -69,7 +68,6 @@ def written(folder: Path, name: str, *ids: int) -> Path:
 
 @pytest.fixture
 def hive(site: StreamSite, hive_metastore: HiveMetastore) -> StreamSite:
-    """A stream of a Hive table."""
     catalogs = site.home / "catalogs.yaml"
     catalogs.write_text(
         "catalogs:\n- {name: lake, type: sql}\n"
@@ -80,7 +78,6 @@ def hive(site: StreamSite, hive_metastore: HiveMetastore) -> StreamSite:
 
 @contextmanager
 def hive_table(site: StreamSite) -> Iterator[Workspace]:
-    """The workspace with an empty Hive table."""
     with site.open() as workspace:
         catalog = workspace.catalog("hms")
         catalog.create_database(EVENTS.database, CatalogDatabase())
@@ -131,7 +128,6 @@ def grown(workspace: Workspace, site: StreamSite, *numbers: int) -> None:
 
 
 def appended(workspace: Workspace, number: int) -> None:
-    """Add a row to that table, in a file of its own."""
     store = next(store for store in workspace.readable("lake").stores() if isinstance(store, IcebergStore))
     table = store.tables.load_table((GROWN.database, GROWN.table))
     file = Path(urlsplit(table.location()).path) / f"data/{number}.parquet"

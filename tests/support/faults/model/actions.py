@@ -46,7 +46,6 @@ def remake(scene: Scene) -> str | None:
 
 
 def rollback(scene: Scene) -> str | None:
-    """Somebody restores a version."""
     work = scene.new_rollback()
     if work is None:
         return None
@@ -55,7 +54,6 @@ def rollback(scene: Scene) -> str | None:
 
 
 def hold(scene: Scene) -> str | None:
-    """A refresh ends in quarantine."""
     work = scene.new_refresh("hold")
     told = _performed(scene, work, scene.expected(work))
     if told.endswith(": held"):
@@ -64,13 +62,11 @@ def hold(scene: Scene) -> str | None:
 
 
 def publish(scene: Scene) -> str | None:
-    """Somebody publishes what is in quarantine."""
     work = _decision(scene, "publish")
     return None if work is None else _performed(scene, work, _published(scene, work))
 
 
 def reject(scene: Scene) -> str | None:
-    """Somebody gives up what is in quarantine."""
     work = _decision(scene, "reject")
     return None if work is None else _performed(scene, work)
 
@@ -86,7 +82,6 @@ def strike_refresh(scene: Scene) -> str | None:
 
 
 def strike_rollback(scene: Scene) -> str | None:
-    """A rollback is killed or stopped."""
     work = scene.new_rollback()
     return None if work is None else _struck(scene, work, ("kill", "stop"))
 
@@ -98,12 +93,10 @@ def strike_decision(scene: Scene) -> str | None:
 
 
 def strike_sweep(scene: Scene) -> str | None:
-    """The maintenance is killed or stopped."""
     return _struck(scene, Work("sweep", ahead=scene.random.choice(AHEAD)), ("kill", "stop"))
 
 
 def wake(scene: Scene) -> str | None:
-    """Somebody who was stopped goes on."""
     stopped = [running for running in scene.running if not running.is_stuck]
     if not stopped:
         return None
@@ -114,7 +107,6 @@ def wake(scene: Scene) -> str | None:
 
 
 def kill_stopped(scene: Scene) -> str | None:
-    """Somebody who was stopped, or hangs on a silent wire, is killed."""
     if not scene.running:
         return None
     running = scene.random.choice(scene.running)
@@ -141,7 +133,6 @@ def cut(scene: Scene) -> str | None:
 
 
 def silence(scene: Scene) -> str | None:
-    """The connection falls silent in the commit."""
     if scene.cable is None or scene.proxy is None or len(scene.running) >= MOST_RUNNING:
         return None
     work = scene.new_refresh()

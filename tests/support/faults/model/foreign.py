@@ -11,7 +11,6 @@ from tests.support.faults.model.state import Broken, without_empty
 
 
 def append(scene: Scene) -> str | None:
-    """Another engine adds a row."""
     if not scene.state.line:
         return None
     day = scene.random.choice(DAYS)
@@ -23,7 +22,6 @@ def append(scene: Scene) -> str | None:
 
 
 def delete(scene: Scene) -> str | None:
-    """Another engine deletes a day."""
     if not scene.state.rows or not scene.lake.partitioned:
         return None
     day = scene.random.choice(sorted(scene.state.rows))
@@ -36,7 +34,6 @@ def delete(scene: Scene) -> str | None:
 
 
 def empty(scene: Scene) -> str | None:
-    """Another client empties the table."""
     if not scene.state.rows or not scene.lake.is_served:
         return None
     scene.lake.empty(scene.name)
@@ -67,7 +64,6 @@ def disconnect(scene: Scene) -> str | None:
 
 
 def compact(scene: Scene) -> str | None:
-    """Another engine writes all rows anew."""
     if not scene.state.rows:
         return None
     scene.lake.compact(scene.name)
@@ -98,7 +94,6 @@ def write_partitions(scene: Scene) -> str | None:
 
 
 def expire(scene: Scene) -> str | None:
-    """Another engine expires snapshots."""
     if not scene.state.line or not scene.lake.can_forget:
         return None
     keep = scene.random.choice((1, 1, 2, 5))

@@ -71,7 +71,6 @@ class Scene:
 
     @property
     def name(self) -> str:
-        """What the table is called."""
         return self.lake.table.table
 
     def place(self, site: Site | None = None) -> Place:
@@ -112,7 +111,6 @@ class Scene:
         return len(self.state.made), self.state.line
 
     def new_token(self) -> str:
-        """A token that nobody has."""
         return f"t{len(self.changes) + 1}"
 
     def remember(self, work: Work) -> Work:
@@ -180,7 +178,6 @@ class Scene:
         return None if unsure else False
 
     def stages(self, states: tuple[StageState, ...] = tuple(StageState)) -> list[Stage]:
-        """Stages of the table in the ledger."""
         return self.workspace.ledger.list_stages(self.lake.table, states)
 
     def answered(self, work: Work, outcome: Outcome) -> None:

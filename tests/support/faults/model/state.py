@@ -36,7 +36,6 @@ class Change:
         return not self.planned or not other.planned or bool({*self.planned} & {*other.planned})
 
     def applied(self, rows: Rows) -> Rows:
-        """The rows of the table after a refresh."""
         kept = {day: held for day, held in rows.items() if self.planned and day not in self.planned}
         return without_empty({**kept, **self.rows})
 

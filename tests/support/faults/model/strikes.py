@@ -67,8 +67,6 @@ class Strike:
 
 @dataclass(slots=True)
 class Running:
-    """A process that does a piece of work, or did."""
-
     work: Work
     child: Child
     is_stuck: bool = False
@@ -91,7 +89,6 @@ class Running:
         raise TimeoutError(f"{self.work} neither ended nor stopped")
 
     def kill(self) -> None:
-        """End it, whatever it does."""
         self.child.process.kill()
         self.child.process.join(60)
 

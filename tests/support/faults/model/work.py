@@ -62,7 +62,6 @@ class Place:
     definition: Path
 
     def declared(self) -> DynamicTable:
-        """The table as it is defined now."""
         return load_definitions(self.definition).tables[self.table]
 
 

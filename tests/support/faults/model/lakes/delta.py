@@ -23,8 +23,6 @@ from tests.support.faults.victims import REVENUE, Site
 
 
 class DeltaLake(Lake):
-    """The Delta tables of a site."""
-
     format = "delta"
     can_forget = True
     can_go_back = True
@@ -36,7 +34,6 @@ class DeltaLake(Lake):
 
     @property
     def table(self) -> TableIdentifier:
-        """See :attr:`Lake.table`."""
         return REVENUE
 
     def folder(self, name: str) -> Path | None:
@@ -52,25 +49,21 @@ class DeltaLake(Lake):
         return folder
 
     def versions(self, name: str) -> list[Seen]:
-        """See :meth:`Lake.versions`."""
         folder = self.folder(name)
         seen = [_seen(entry) for entry in _entries(folder)] if folder is not None else []
         return sorted(filter(None, seen), key=lambda version: version.number)
 
     def rows(self, name: str, snapshot: str | None = None) -> Rows:
-        """See :meth:`Lake.rows`."""
         folder = self.folder(name)
         if folder is None:
             return {}
         return rows_of(DeltaTable(str(folder), version=int(snapshot) if snapshot else None).to_pyarrow_table().to_pylist())
 
     def problems(self, name: str) -> list[str]:
-        """See :meth:`Lake.problems`."""
         folder = self.folder(name)
         return [f"{path} is missing" for path in sorted(_used(folder)) if not Path(path).exists()] if folder is not None else []
 
     def left_over(self, name: str) -> list[str]:
-        """See :meth:`Lake.left_over`."""
         folder = self.folder(name)
         if folder is None:
             return []
@@ -79,17 +72,14 @@ class DeltaLake(Lake):
         return [str(path) for path in (*files, *(folder / "_delta_log").glob("*.tmp")) if str(path) not in used]
 
     def append(self, name: str, day: str, row: Row) -> None:
-        """See :meth:`Lake.append`."""
         number, width = row
         values = {"ds": [day], "n": [number]} | {f"c{place}": [number] for place in range(1, width + 1)}
         write_deltalake(self._filled(name), pa.table(values), mode="append", schema_mode="merge")
 
     def delete(self, name: str, day: str) -> None:
-        """See :meth:`Lake.delete`."""
         self._filled(name).delete(f"ds = '{day}'")
 
     def compact(self, name: str) -> None:
-        """See :meth:`Lake.compact`."""
         self._filled(name).optimize.compact()
 
     def forget(self, name: str, keep: int) -> None:
@@ -106,11 +96,9 @@ class DeltaLake(Lake):
                 entry.unlink()
 
     def go_back(self, name: str, snapshot: str) -> None:
-        """See :meth:`Lake.go_back`."""
         self._filled(name).restore(int(snapshot))
 
     def close(self) -> None:
-        """See :meth:`Lake.close`."""
         self._workspace.close()
 
     def _filled(self, name: str) -> DeltaTable:

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 
 
 def data_files(folder: Path) -> Iterator[Path]:
-    """What engines take for data."""
     yield from (path for path in sorted(folder.glob("*.*")) if not path.name.startswith(("_", ".")))
 
 

@@ -30,11 +30,9 @@ class FolderLake(Lake):
 
     @property
     def table(self) -> TableIdentifier:
-        """See :attr:`Lake.table`."""
         return REVENUE
 
     def versions(self, name: str) -> list[Seen]:  # noqa: ARG002 - there is one table only
-        """See :meth:`Lake.versions`."""
         records = sorted((self._folder / "_versions").glob("*.json"))
         if not records:
             return []
@@ -43,29 +41,23 @@ class FolderLake(Lake):
         return [Seen(told["number"], told["token"], datetime.fromisoformat(fresh) if fresh else None, str(told["number"]))]
 
     def rows(self, name: str, snapshot: str | None = None) -> Rows:  # noqa: ARG002 - only the current one can be read
-        """See :meth:`Lake.rows`."""
         return rows_of(self._rows())
 
     def problems(self, name: str) -> list[str]:  # noqa: ARG002 - a file that is missing shows in the rows
-        """See :meth:`Lake.problems`."""
         return []
 
     def left_over(self, name: str) -> list[str]:  # noqa: ARG002 - there is one table only
-        """See :meth:`Lake.left_over`."""
         return [str(file) for file in (self._folder / "_stages").rglob("*") if file.is_file()]
 
     def append(self, name: str, day: str, row: Row) -> None:  # noqa: ARG002 - there is one table only
-        """See :meth:`Lake.append`."""
         number, width = row
         write_rows(self._folder / f"ds={day}", [{"n": number} | {f"c{place}": number for place in range(1, width + 1)}])
 
     def delete(self, name: str, day: str) -> None:  # noqa: ARG002 - there is one table only
-        """See :meth:`Lake.delete`."""
         for file in data_files(self._folder / f"ds={day}"):
             file.unlink()
 
     def compact(self, name: str) -> None:  # noqa: ARG002 - there is one table only
-        """See :meth:`Lake.compact`."""
         for folder in self._folder.glob("ds=*"):
             if old := list(data_files(folder)):
                 write_rows(folder, [row for file in old for row in read_rows(file)])

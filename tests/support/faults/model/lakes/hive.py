@@ -38,17 +38,14 @@ class HiveLake(Lake):
 
     @property
     def table(self) -> TableIdentifier:
-        """See :attr:`Lake.table`."""
         return self._table
 
     def versions(self, name: str) -> list[Seen]:
-        """See :meth:`Lake.versions`."""
         path = ObjectPath(self._table.database, name)
         versions = HiveTable(MetastoreStore("lake", self._metastore), path, self.format).versions()
         return [Seen(version.number, version.token, version.data_timestamp, version.snapshot) for version in versions]
 
     def rows(self, name: str, snapshot: str | None = None) -> Rows:  # noqa: ARG002 - only the current one can be read
-        """See :meth:`Lake.rows`."""
         return rows_of(self._rows(name))
 
     def problems(self, name: str) -> list[str]:  # noqa: ARG002 - there is nothing to look at
@@ -69,7 +66,6 @@ class HiveLake(Lake):
         return [*left, *(str(file) for file in root.rglob("*") if file.is_file() and not {*file.parents} & used)]
 
     def append(self, name: str, day: str, row: Row) -> None:
-        """See :meth:`Lake.append`."""
         table = self._filled(name)
         places = dict(self._places(table))
         if self.partitioned and day not in places:
@@ -82,11 +78,9 @@ class HiveLake(Lake):
         write_rows(places[day if self.partitioned else ""], [values if self.partitioned else {"ds": day, **values}])
 
     def delete(self, name: str, day: str) -> None:
-        """See :meth:`Lake.delete`."""
         self._metastore.call("drop_partition", self._table.database, name, [day], False)
 
     def compact(self, name: str) -> None:
-        """See :meth:`Lake.compact`."""
         for _, place in self._places(self._filled(name)):
             if old := list(data_files(place)):
                 write_rows(place, [row for file in old for row in read_rows(file)])
@@ -94,7 +88,6 @@ class HiveLake(Lake):
                     file.unlink()
 
     def read_partitions(self, name: str) -> None:
-        """See :meth:`Lake.read_partitions`."""
         found = self._metastore.ask("get_partitions", self._table.database, name, ALL)
         self._read = [one for one in found if not one.sd.location.endswith("/empty")]
 
@@ -110,12 +103,10 @@ class HiveLake(Lake):
         return days
 
     def places(self, name: str) -> dict[str, str]:
-        """See :meth:`Lake.places`."""
         table = self._load(name)
         return {day: str(place) for day, place in self._places(table)} if table is not None else {}
 
     def close(self) -> None:
-        """See :meth:`Lake.close`."""
         self._metastore.close()
 
     def _load(self, name: str) -> Table | None:

@@ -26,8 +26,6 @@ from tests.support.faults.victims import REVENUE, Site
 
 
 class IcebergLake(Lake):
-    """The Iceberg tables of a site."""
-
     format = "iceberg"
     can_forget = True
     can_go_back = True
@@ -39,7 +37,6 @@ class IcebergLake(Lake):
 
     @property
     def table(self) -> TableIdentifier:
-        """See :attr:`Lake.table`."""
         return REVENUE
 
     def load(self, name: str) -> Table | None:
@@ -51,13 +48,11 @@ class IcebergLake(Lake):
         return table if table.schema().fields else None
 
     def versions(self, name: str) -> list[Seen]:
-        """See :meth:`Lake.versions`."""
         table = self.load(name)
         seen = [_seen(snapshot) for snapshot in (table.snapshots() if table is not None else ())]
         return sorted(filter(None, seen), key=lambda version: version.number)
 
     def rows(self, name: str, snapshot: str | None = None) -> Rows:
-        """See :meth:`Lake.rows`."""
         table = self.load(name)
         if table is None:
             return {}
@@ -73,7 +68,6 @@ class IcebergLake(Lake):
         return [*unsorted, *(f"{path} is missing" for path in sorted(self._data(table)) if not Path(path).exists())]
 
     def left_over(self, name: str) -> list[str]:
-        """See :meth:`Lake.left_over`."""
         table = self.load(name)
         if table is None:
             return []
@@ -83,7 +77,6 @@ class IcebergLake(Lake):
         return [str(path) for path in files if str(path) not in used]
 
     def append(self, name: str, day: str, row: Row) -> None:
-        """See :meth:`Lake.append`."""
         table = self._filled(name)
         number, width = row
         values = {"ds": [day], "n": [number]} | {f"c{place}": [number] for place in range(1, width + 1)}
@@ -91,19 +84,16 @@ class IcebergLake(Lake):
             table.append(pa.table(values, table.schema().as_arrow()))
 
     def delete(self, name: str, day: str) -> None:
-        """See :meth:`Lake.delete`."""
         table = self._filled(name)
         with _at_latest(table):
             table.delete(f"ds == '{day}'")
 
     def compact(self, name: str) -> None:
-        """See :meth:`Lake.compact`."""
         table = self._filled(name)
         with _at_latest(table):
             table.overwrite(table.scan().to_arrow())
 
     def forget(self, name: str, keep: int) -> None:
-        """See :meth:`Lake.forget`."""
         table = self._filled(name)
         kept: list[int] = []
         snapshot = table.current_snapshot()
@@ -115,13 +105,11 @@ class IcebergLake(Lake):
             table.maintenance.expire_snapshots().by_ids(chosen).commit()  # by age: what others went back behind may stay
 
     def go_back(self, name: str, snapshot: str) -> None:
-        """See :meth:`Lake.go_back`."""
         table = self._filled(name)
         with _at_latest(table), patch.object(update, "datetime_to_millis", lambda _: int(time.time() * 1000)):
             table.manage_snapshots().set_current_snapshot(int(snapshot)).commit()
 
     def close(self) -> None:
-        """See :meth:`Lake.close`."""
         self._catalog.engine.dispose()
 
     def _filled(self, name: str) -> Table:

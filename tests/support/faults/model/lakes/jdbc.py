@@ -35,22 +35,18 @@ class JdbcLake(Lake):
 
     @property
     def table(self) -> TableIdentifier:
-        """See :attr:`Lake.table`."""
         return REVENUE
 
     def versions(self, name: str) -> list[Seen]:
-        """See :meth:`Lake.versions`."""
         if not {name, COMMITS} <= self._tables():
             return []
         told = self._ask(f"SELECT value FROM {COMMITS} WHERE table_name = '{name}' AND number IS NOT NULL ORDER BY number")
         return [_seen(row["value"]["version"]) for row in told]
 
     def rows(self, name: str, snapshot: str | None = None) -> Rows:  # noqa: ARG002 - only the current one can be read
-        """See :meth:`Lake.rows`."""
         return rows_of(self._ask(f"SELECT * FROM {name}")) if name in self._tables() else {}
 
     def problems(self, name: str) -> list[str]:  # noqa: ARG002 - a row that is missing shows in the rows
-        """See :meth:`Lake.problems`."""
         return []
 
     def left_over(self, name: str) -> list[str]:
@@ -59,30 +55,24 @@ class JdbcLake(Lake):
         return [*tables, *(str(file) for file in self._stages.rglob("_stages/**/*") if file.is_file())]
 
     def append(self, name: str, day: str, row: Row) -> None:
-        """See :meth:`Lake.append`."""
         number, width = row
         columns = ["ds", "n", *(f"c{place}" for place in range(1, width + 1))]
         values = ", ".join([f"'{day}'", *[str(number)] * (1 + width)])
         self._run(f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({values})")
 
     def delete(self, name: str, day: str) -> None:
-        """See :meth:`Lake.delete`."""
         self._run(f"DELETE FROM {name} WHERE ds = '{day}'")
 
     def compact(self, name: str) -> None:
-        """See :meth:`Lake.compact`."""
         self._run(f"VACUUM FULL {name}")
 
     def empty(self, name: str) -> None:
-        """See :meth:`Lake.empty`."""
         self._run(f"TRUNCATE {name}")
 
     def lose(self, name: str) -> None:
-        """See :meth:`Lake.lose`."""
         self._run(f"DROP TABLE {name}")
 
     def disconnect(self) -> None:
-        """See :meth:`Lake.disconnect`."""
         self._run(END_CONNECTIONS)
 
     def _tables(self) -> set[str]:
