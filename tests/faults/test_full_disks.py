@@ -112,8 +112,6 @@ def check_failed(site: Site, reason: str) -> None:
     with site.open() as workspace:
         assert content(workspace) == {"1": [1], "2": [2]}
         told, stage = workspace.ledger.get_refresh("struck"), workspace.ledger.get_stage("struck")
-        assert told is not None
-        assert stage is not None
         assert (told.state, stage.state) == (RefreshState.FAILED, StageState.ABORTED)
         assert reason in (told.error or "")
         assert data_files(site, "struck") == []
@@ -278,7 +276,6 @@ def test_a_commit_that_cannot_be_fenced_off_is_in_the_way_until_it_can(site: Sit
     assert refresh(site, heir).number == 2
     with site.open() as workspace:
         stage = workspace.ledger.get_stage("struck")
-        assert stage is not None
         assert stage.state is StageState.ABORTED
         assert content(workspace) == {"1": [10], "2": [2]}
         check_all_settled(site, workspace)

@@ -172,8 +172,6 @@ def check_refused(site: Site, reason: str) -> None:
     with site.open() as workspace:
         assert content(workspace) == {"1": [1], "2": [2]}
         told, stage = workspace.ledger.get_refresh("spoiled"), workspace.ledger.get_stage("spoiled")
-        assert told is not None
-        assert stage is not None
         assert (told.state, stage.state) == (RefreshState.FAILED, StageState.ABORTED)
         assert reason in (told.error or "")
         assert data_files(site, "spoiled") == []

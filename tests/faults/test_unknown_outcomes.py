@@ -226,7 +226,6 @@ def test_an_outage_while_what_is_in_quarantine_is_published(cable: Cable, fault_
         sweep(cable.site, when_leases_are_over)
         with cable.site.open() as workspace:
             stage = workspace.ledger.get_stage("lost")
-            assert stage is not None
             assert stage.state is (StageState.COMMITTED if fault == "down_after" else StageState.QUARANTINED)
     with cable.site.open() as workspace:
         assert publish(workspace, "lost").number == 2
@@ -245,8 +244,6 @@ def _is_unknown(cable: Cable, fault: str) -> None:
     assert len(data_files(cable.site, "lost")) == staged, "plan, result and two files of data, or a table that took its place"
     with cable.site.open() as workspace:
         stage, told = workspace.ledger.get_stage("lost"), workspace.ledger.get_refresh("lost")
-        assert stage is not None
-        assert told is not None
         assert (stage.state, told.state) == (StageState.COMMITTING, RefreshState.RUNNING)
 
 

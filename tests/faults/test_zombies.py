@@ -48,7 +48,6 @@ def test_a_zombie_cannot_commit(site: Site, fault_report: FaultReport, first: bo
         assert content(workspace) == dict(sorted(new.items()))
         zombie.wake()
         _, error = zombie.answer()
-        assert error is not None
         # It finds its stage taken away or, on its way there, that its files are gone.
         assert error.startswith(("CommitRejectedError: Stage zombie is ABORT", "ConflictError: Stage zombie", "StageRejected"))
         assert content(workspace) == dict(sorted(new.items()))
@@ -86,7 +85,6 @@ def test_a_zombie_that_holds_a_lock_is_cut_off(site: Site, fault_report: FaultRe
         assert error is not None
         assert content(workspace) == {"1": [10], "2": [2], "3": [30]}
         stage = workspace.ledger.get_stage("zombie")
-        assert stage is not None
         assert stage.state is StageState.ABORTED
         sweep(site)
         check_all_settled(site, workspace)

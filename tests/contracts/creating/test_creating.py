@@ -163,7 +163,6 @@ def test_what_a_dead_creator_left_is_settled_by_the_next_one(maker: Maker) -> No
     assert maker.names() == ["figures"]
     assert len(maker.files()) == 1
     stage = maker.workspace.ledger.get_stage("t1")
-    assert stage is not None
     assert stage.state is StageState.ABORTED
 
 

@@ -141,7 +141,6 @@ class TestStages:
         local = NOON.astimezone(ZoneInfo("Asia/Kathmandu"))
         ledger.open_stage(replace(STAGE, opened_at=local))
         found = ledger.get_stage("t1")
-        assert found is not None
         assert found.opened_at == local
         assert found.opened_at.tzinfo is UTC
 
@@ -401,8 +400,6 @@ class TestRefreshes:
             for table in ("dt_stages", "dt_refreshes"):
                 connection.exec_driver_sql(f"UPDATE {table} SET partitions = '{written}'")
         refresh, stage = ledger.get_refresh("t1"), ledger.get_stage("t1")
-        assert refresh is not None
-        assert stage is not None
         assert (refresh.partitions, stage.partitions) == (meant, meant)
 
     def test_what_the_release_before_recorded_is_read(self, url: str, ledger: SqlLedger) -> None:
@@ -452,7 +449,6 @@ class TestRefreshes:
     def test_an_error_that_quotes_binary_data_is_kept(self, ledger: SqlLedger) -> None:
         ledger.record(replace(REFRESH, error="cannot cast 'a\0b'"))
         found = ledger.get_refresh("t1")
-        assert found is not None
         assert found.error == "cannot cast 'a\N{REPLACEMENT CHARACTER}b'"
 
     def test_reports_are_due_of_successes_until_they_are_made(self, ledger: SqlLedger) -> None:
@@ -553,7 +549,6 @@ class TestManyAtOnce:
 
             found = at_once(4, move)
             stage = ledger.get_stage(token)
-            assert stage is not None
             assert sorted(map(str, found)) == sorted([stage.state, stage.state, "CommitRejectedError", "CommitRejectedError"])
 
     def test_the_same_refresh_is_recorded_by_all(self, url: str, ledger: SqlLedger) -> None:
@@ -659,7 +654,6 @@ def test_a_line_that_is_extended_holds_up_to_the_latest_time_that_was_said(ledge
         then = NOON + timedelta(minutes=minutes)
         ledger.extend(replace(line, finished_at=then, data_timestamp=said, watermark=then))
     extended = ledger.get_refresh(line.token)
-    assert extended is not None
     assert (extended.data_timestamp, extended.finished_at, extended.watermark) == (NOON, then, then)
 
 

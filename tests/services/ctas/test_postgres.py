@@ -205,7 +205,6 @@ def test_a_table_whose_job_fails_or_is_cancelled_never_existed(
         create(workspace, wanted(table), writes(tables_url, 1, meanwhile=fail), "t1")
     assert relations(tables_url, schema) == []
     stage = workspace.ledger.get_stage("t1")
-    assert stage is not None
     assert stage.state is StageState.ABORTED
     assert create(workspace, wanted(table), writes(tables_url, 1)).outcome is CtasOutcome.CREATED
 

@@ -112,7 +112,6 @@ def test_the_history_tells_how_a_table_was_made(workspace: Workspace) -> None:
     create(workspace, "t1")
     assert [(table.identifier, table.kind) for table in listing.tables(workspace, "lake.sales")] == [(str(NUMBERS), "table")]
     refresh = workspace.ledger.get_refresh("t1")
-    assert refresh is not None
     assert (refresh.state, refresh.action, refresh.reason_code) == ("SUCCEEDED", "INITIALIZE", "CREATED_AS")
     assert refresh.data_timestamp is None
 
@@ -124,5 +123,4 @@ def test_the_history_tells_why_a_table_was_not_made(workspace: Workspace) -> Non
     with pytest.raises(JobFailedError):
         create(workspace, "t1", job=fail)
     refresh = workspace.ledger.get_refresh("t1")
-    assert refresh is not None
     assert (refresh.state, refresh.error, refresh.reason) == (RefreshState.FAILED, "DIVIDE_BY_ZERO", "made of a query")

@@ -46,7 +46,6 @@ def rows(workspace: Workspace) -> list[object]:
 def test_what_is_made_anew_has_nothing_of_what_was_dropped(workspace: Workspace, tmp_path: Path, purge: bool) -> None:
     refresh(workspace, tmp_path, "t1", 1)
     folder = workspace.existing_table(NUMBERS).folder()
-    assert folder is not None
     dropped = drop(workspace, NUMBERS, purge=purge)
     assert not dropped.is_still_read
     assert Path(folder.removeprefix("file://")).exists() is not purge

@@ -31,7 +31,6 @@ def test_a_renamed_table_keeps_data_and_history(table: NamedTable) -> None:
 def test_purged_files_are_gone(table: NamedTable) -> None:
     table.refresh(1, 2)
     folder = table.workspace.existing_table(table.name).folder()
-    assert folder is not None
     assert drop(table.workspace, table.name, purge=True).purged.files > 0
     assert not Path(folder.removeprefix("file://")).exists()
     assert table.refresh(7).number == 1

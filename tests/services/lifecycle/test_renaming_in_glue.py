@@ -71,7 +71,6 @@ def test_the_next_refresh_takes_the_former_name_away(workspace: Workspace) -> No
     finish_rename(workspace, NEW)
     assert workspace.catalog("lake").list_tables("sales") == ["new"]
     entry = workspace.find_entry(NEW)
-    assert entry is not None
     assert not entry.refresh_handler.renamed_from
 
 

@@ -94,7 +94,6 @@ def test_what_is_being_refreshed_is_left_alone(version_bench: VersionBench) -> N
     assert "is being refreshed; its small files stay until next time" in why
     assert (files(version_bench), stages(version_bench)) == (MANY, [])
     stage = version_bench.workspace.ledger.get_stage("running")
-    assert stage is not None
     assert stage.state is StageState.OPEN
 
 
@@ -126,7 +125,6 @@ def test_what_is_in_quarantine_stays_for_who_decides(version_bench: VersionBench
     assert compact(version_bench.workspace, NUMBERS).files == MANY
     assert sweep(version_bench.workspace).aborted == ()
     doubted = version_bench.workspace.ledger.get_stage("doubted")
-    assert doubted is not None
     assert doubted.state is StageState.QUARANTINED
 
 

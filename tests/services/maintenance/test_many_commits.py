@@ -73,9 +73,7 @@ def tidy(bench: Bench, now: datetime, is_due: bool) -> None:
 
 def check_small(bench: Bench, most_files: int) -> None:
     table = tables.load(bench.store, REVENUE)  # type: ignore[arg-type]  # it is an Iceberg store here
-    assert table is not None
     snapshot = table.current_snapshot()
-    assert snapshot is not None
     assert len(bench.table.read().files) <= most_files
     assert len(snapshot.manifests(table.io)) <= most_files + 1
     assert len(table.snapshots()) <= 160
@@ -93,7 +91,6 @@ def test_batches_of_a_stream(bench: Bench, monkeypatch: pytest.MonkeyPatch, comm
         if number % 50 == 49:
             check_small(bench, MOST_FILES)
     current = bench.table.current()
-    assert current is not None
     assert current.number == commits
     assert bench.rows() == {"all": list(range(commits))}
     bench.table.delete_orphans(datetime.now(UTC) + timedelta(days=30), tuple)

@@ -238,7 +238,6 @@ def test_a_metastore_that_is_away_is_no_table_that_stands_still(bench: Bench, tm
     assert isinstance(bench.refresh(TOTAL), Version)
     away = tmp_path / "away.yaml"
     file = bench.workspace.settings.catalogs_file
-    assert file is not None
     away.write_text(file.read_text().replace(bench.metastore.uri, "thrift://127.0.0.1:1"))
     with open_workspace(replace(bench.workspace.settings, catalogs_file=away)) as workspace:
         without = replace(bench, workspace=workspace)

@@ -73,12 +73,10 @@ def test_a_refresh_commits_and_the_ledger_tells_it(workspace: Workspace, request
     assert isinstance(version, Version)
     assert numbers(workspace) == [1, 2, 3]
     refresh = workspace.ledger.get_refresh("t1")
-    assert refresh is not None
     assert (refresh.state, refresh.action, refresh.version, refresh.rows, refresh.files) == ("SUCCEEDED", "INITIALIZE", 1, 3, 1)
     assert refresh.data_timestamp == refresh.schedule_time == MARCH
     assert {"begin", "spark", "commit"} <= refresh.seconds.keys()
     stage = workspace.ledger.get_stage("t1")
-    assert stage is not None
     assert stage.state is StageState.COMMITTED
 
 
@@ -88,7 +86,6 @@ def test_other_partition_keys_are_refused_before_spark_starts(workspace: Workspa
     with pytest.raises(SchemaEvolutionError, match=r"is partitioned by \(\), its definition now by \(x\).*dynamic-tables drop"):
         run(workspace, keyed, lambda _plan: pytest.fail("Spark was started"))
     stage = workspace.ledger.get_stage("t2")
-    assert stage is not None
     assert stage.state is StageState.ABORTED
     assert numbers(workspace) == [1, 2, 3]
 
@@ -119,7 +116,6 @@ def test_a_suspended_table_is_skipped_until_somebody_resumes_it(workspace: Works
     for token, full_refresh in (("t2", False), ("t3", True)):
         assert run(workspace, replace(request_, token=token, full_refresh=full_refresh), write_numbers) == Skipped(reason)
         refresh = workspace.ledger.get_refresh(token)
-        assert refresh is not None
         assert (refresh.state, refresh.action, refresh.reason) == ("SKIPPED", "SKIP", reason.text)
         assert refresh.reason_code is ReasonCode.SUSPENDED
         assert workspace.ledger.get_stage(token) is None
@@ -141,7 +137,6 @@ def test_a_failing_job_leaves_the_last_version_and_no_stage(workspace: Workspace
     assert numbers(workspace) == [1, 2, 3]
     assert stage_files(planned[0]) == []
     refresh = workspace.ledger.get_refresh("t2")
-    assert refresh is not None
     assert (refresh.state, refresh.error, refresh.application_id) == (RefreshState.FAILED, "DIVIDE_BY_ZERO", "app-1")
     assert isinstance(run(workspace, replace(request_, token="t3"), write_numbers), Version)
 
@@ -153,7 +148,6 @@ def test_an_interrupted_refresh_is_aborted_too(workspace: Workspace, request_: R
     with pytest.raises(KeyboardInterrupt):
         run(workspace, request_, interrupt)
     refresh = workspace.ledger.get_refresh("t1")
-    assert refresh is not None
     assert (refresh.state, refresh.error) == (RefreshState.ABORTED, "KeyboardInterrupt")
 
 
@@ -198,7 +192,6 @@ def test_an_older_schedule_time_is_skipped_with_a_reason(workspace: Workspace, r
     assert isinstance(skipped, Skipped)
     assert "already fresh up to 2024-03-01T00:00:00+00:00 (version 1)" in skipped.reason.text
     refresh = workspace.ledger.get_refresh("t2")
-    assert refresh is not None
     assert (refresh.state, refresh.reason, refresh.error) == (RefreshState.SKIPPED, skipped.reason.text, None)
     assert (refresh.action, refresh.reason_code) == (RefreshAction.SKIP, ReasonCode.ALREADY_FRESH)
     assert isinstance(run(workspace, replace(request_, token="t3"), write_numbers), Version), "the same time may be repeated"
@@ -230,7 +223,6 @@ def test_a_lease_that_ran_out_is_superseded(workspace: Workspace, request_: Refr
     clock.time += LEASE + timedelta(seconds=1)
     assert isinstance(run(workspace, replace(request_, token="t2", owner="other"), write_numbers), Version)
     refresh = workspace.ledger.get_refresh("t1")
-    assert refresh is not None
     assert (refresh.state, refresh.error) == (RefreshState.ABORTED, "superseded by t2")
 
 
@@ -251,7 +243,6 @@ def test_after_an_unknown_outcome_nothing_is_deleted(
         run(workspace, request_, write)
     assert any(file.suffix == ".parquet" for file in stage_files(planned[0]))
     refresh = workspace.ledger.get_refresh("t1")
-    assert refresh is not None
     assert (refresh.state, refresh.error) == (RefreshState.RUNNING, "the server went away")
 
 
@@ -279,7 +270,6 @@ def test_a_first_commit_that_is_stopped_and_given_up_can_land_no_more(
         commit(workspace, begun)
     assert workspace.existing_table(NUMBERS).current() is None
     version = run(workspace, replace(request_, token="t2"), write_numbers)
-    assert isinstance(version, Version)
     assert version.number == 1
 
 
@@ -288,7 +278,6 @@ def test_a_version_of_the_future_stops_no_refresh(workspace: Workspace, request_
     run(workspace, replace(request_, schedule_time=MARCH.replace(year=2999)), write_numbers)
     scheduled = replace(request_, token="t2")
     back = run(workspace, scheduled, write_numbers)
-    assert isinstance(back, Version)
     assert back.data_timestamp == MARCH
     older = replace(scheduled, token="t5", schedule_time=MARCH - timedelta(days=1), full_refresh=True)
     assert isinstance(run(workspace, older, write_numbers), Skipped), "what is not of the future stays newer"
@@ -320,7 +309,6 @@ def test_a_table_without_its_parent_says_so(workspace: Workspace, request_: Refr
     with pytest.raises(UpstreamError, match=r"lake\.sales\.numbers has no version yet"):
         run(workspace, replace(request_, table=total), write_numbers)
     refresh = workspace.ledger.get_refresh("t1")
-    assert refresh is not None
     assert refresh.state is RefreshState.FAILED
 
 
@@ -348,7 +336,6 @@ def test_to_refresh_no_partition_is_nothing_to_do(workspace: Workspace, request_
         Reason(ReasonCode.NOTHING_TO_REFRESH, "there is nothing to refresh")
     )
     refresh = workspace.ledger.get_refresh("t2")
-    assert refresh is not None
     assert (refresh.state, refresh.action, refresh.partitions) == (RefreshState.SKIPPED, "SKIP", NO_PARTITIONS)
     assert workspace.ledger.get_stage("t2") is None
     assert [row["x"] for row in sample(workspace, NUMBERS, 10)] == [1, 2, 3]
@@ -363,14 +350,11 @@ def test_partitions_named_by_hand_make_no_table_fresher(workspace: Workspace, tm
     (table,) = load_definitions(path).tables.values()
     by_hand = RefreshRequest(table, {}, MARCH, "t1", "o", partitions=PartitionSet.of([{"x": "2024"}]))
     version = run(workspace, by_hand, lambda plan: write_numbers(plan, (2024,)))
-    assert isinstance(version, Version)
     assert version.data_timestamp is None
     scheduled = replace(by_hand, token="t2", partitions=None, catches_up=True)
     version = run(workspace, scheduled, lambda plan: write_numbers(plan, (2024,)))
-    assert isinstance(version, Version)
     assert version.data_timestamp == scheduled.schedule_time
     version = run(workspace, replace(by_hand, token="t3"), lambda plan: write_numbers(plan, (2024,)))
-    assert isinstance(version, Version)
     assert version.data_timestamp == scheduled.schedule_time
 
 
@@ -389,7 +373,6 @@ def test_the_plan_has_the_settings_that_decide_what_the_query_means(workspace: W
 - {{name: lake.sales.lenient, freshness: 1 day, query: SELECT 1 AS n, spark: {{conf: {conf}}}}}""")
     (table,) = load_definitions(path).tables.values()
     attempt = begin(workspace, RefreshRequest(table, {}, MARCH, "t1", "test"))
-    assert isinstance(attempt, Attempt)
     assert attempt.plan.settings == {"spark.sql.ansi.enabled": "false"}
 
 

@@ -56,7 +56,6 @@ def test_a_refresh_tells_why_what_it_reads_and_what_came_of_it(
         "scheduled for 2024-03-01T00:00:00+00:00: the complete table."
     )
     refresh = workspace.ledger.get_refresh("t2")
-    assert refresh is not None
     assert source == f"Source lake.sales.numbers: version {refresh.sources['lake.sales.numbers']}, parquet, files: 1."
     assert written.startswith(f"Spark by hand wrote rows: 3, files: 1, bytes: {refresh.bytes}")
     assert committed.startswith("Committed version 1 of lake.sales.more, fresh up to 2024-03-01T00:00:00+00:00; begin ")

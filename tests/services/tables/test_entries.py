@@ -51,7 +51,6 @@ def owner(workspace: Workspace) -> str:
     table = workspace.catalog("lake").get_table(NUMBERS.path)
     assert isinstance(table, CatalogDynamicTable)
     known = deployed_by(table.definition)
-    assert known is not None
     assert known.installation == workspace.ledger.installation()
     assert known.host == socket.gethostname()
     return known.file

@@ -47,12 +47,10 @@ def test_the_ledger_tells_of_a_rollback(version_bench: VersionBench) -> None:
     version_bench.refresh(2)
     restored = version_bench.rollback(1, "back")
     refresh = version_bench.workspace.ledger.get_refresh("back")
-    assert refresh is not None
     assert (refresh.action, refresh.reason, refresh.state) == ("ROLLBACK", "version 1 asked for", RefreshState.SUCCEEDED)
     assert (refresh.version, refresh.snapshot, refresh.data_timestamp) == (3, restored.snapshot, MARCH)
     assert refresh.sources == {str(NUMBERS): first.snapshot}
     stage = version_bench.workspace.ledger.get_stage("back")
-    assert stage is not None
     assert stage.state is StageState.COMMITTED
 
 

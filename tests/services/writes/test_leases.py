@@ -37,7 +37,6 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Works
 
 def lease_until(workspace: Workspace) -> float:
     stage = workspace.ledger.get_stage("t1")
-    assert stage is not None
     return stage.lease_until.timestamp()
 
 

@@ -18,7 +18,7 @@ from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.ledger.base import RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.maintenance.sweeping import SweepReport, sweep
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
-from airflow_dynamic_tables.services.refresh.running import Attempt, begin, run
+from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
@@ -73,7 +73,6 @@ class Pair:
 
     def quarantined(self, workspace: Workspace) -> Stage:
         attempt = begin(workspace, self.request())
-        assert isinstance(attempt, Attempt)
         write_numbers(attempt.plan)
         workspace.ledger.move_stage(attempt.plan.token, (StageState.OPEN,), StageState.QUARANTINED)
         return attempt.stage

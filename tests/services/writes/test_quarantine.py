@@ -107,13 +107,11 @@ def history(workspace: Workspace, token: str) -> Refresh:
 
 def state(workspace: Workspace, token: str) -> tuple[str, str]:
     stage = workspace.ledger.get_stage(token)
-    assert stage is not None
     return stage.state, history(workspace, token).state
 
 
 def files(workspace: Workspace, token: str) -> list[Path]:
     stage = workspace.ledger.get_stage(token)
-    assert stage is not None
     return list(Path(stage.location.removeprefix("file://")).rglob("*.parquet"))
 
 
@@ -329,7 +327,6 @@ def test_one_that_is_for_an_older_time_than_the_table_is_fresh_up_to_is_refused(
 @pytest.mark.parametrize("text", [None, "{", "[" * 100_000, "{}"])
 def test_a_damaged_plan_says_how_to_go_on(workspace: Workspace, quarantined: str, text: str | None) -> None:
     stage = workspace.ledger.get_stage(quarantined)
-    assert stage is not None
     plan = Path(stage.location.removeprefix("file://")) / "_plan.json"
     plan.unlink()
     if text is not None:

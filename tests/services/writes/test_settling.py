@@ -54,7 +54,6 @@ def stage_of(workspace: Workspace) -> Stage:
 
 def state_of(workspace: Workspace) -> tuple[StageState, RefreshState, str | None]:
     refresh = workspace.ledger.get_refresh("t1")
-    assert refresh is not None
     return stage_of(workspace).state, refresh.state, refresh.error
 
 
@@ -138,7 +137,6 @@ def test_an_older_refresh_does_not_land_over_one_that_was_believed_dead(
     assert "would overwrite newer data" in str(skipped.reason)
     assert [row["x"] for row in sample(workspace, request_.table.identifier, 10)] == [1, 2, 3]
     refresh = workspace.ledger.get_refresh("t2")
-    assert refresh is not None
     assert (refresh.state, refresh.reason_code) == (RefreshState.SKIPPED, ReasonCode.ALREADY_FRESH)
 
 

@@ -43,7 +43,6 @@ def test_how_far_a_stream_is(workspace: Workspace, tmp_path: Path) -> None:
     }
     write_text(place.progress_file(stream), NO_PROGRESS.after(told).to_json())
     progress = stream_progress(workspace, LIVE)
-    assert progress is not None
     assert (progress.batch, progress.rows, progress.state_rows, progress.state_bytes, progress.late_rows) == (7, 3, 5, 4096, 1)
     assert progress.sources == {"files": '{"logOffset": 7}'}
     write_text(place.progress_file(stream), "half of a")
