@@ -223,14 +223,10 @@ def staged_write(
     operation: Operation,
     stage: Stage,
     staged: StagedTable,
-    on_lost: Callable[[], None] | None = None,
 ) -> Iterator[StagedWrite]:
-    """Take the lease, keep it while the body commits, and bring the stage to a final state on every outcome.
-
-    :param on_lost: see :func:`finishing`.
-    """
+    """Take the lease, keep it while the body commits, and bring the stage to a final state on every outcome."""
     write = open_write(workspace, operation, stage, staged)
-    with finishing(write, on_lost):
+    with finishing(write):
         yield write
         if write.outcome.ending is Ending.RELEASED:
             abort_stage(workspace, stage.token, ConflictError(f"nothing was written: it was a {operation}"))
