@@ -158,7 +158,7 @@ def test_an_interrupted_refresh_is_aborted_too(workspace: Workspace, request_: R
         (None, "ended without a result; nothing was committed"),
         ('{"token": "t1", "rows"', "is damaged: Expecting ':' delimiter: line 1 column 23"),
         ("[]", r"is damaged: not a RefreshResult: \[\] is no RefreshResult; nothing was committed, so refresh again"),
-        ("{}", "is damaged: not a RefreshResult: 'token' is missing; nothing"),
+        ("{}", "is damaged: not a RefreshResult: 'application_id' is missing; nothing"),
         ('{"token": 1, "application_id": "a", "rows": 1, "files": [], "columns": []}', "token: 1 is no str; nothing"),
         ('{"token": "t1", "application_id": "a", "rows": true, "files": [], "columns": []}', "rows: True is no int; nothing"),
         (
