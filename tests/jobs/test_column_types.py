@@ -36,27 +36,12 @@ SCHEMAS = [
     *["`a b` int", "`a``b` int", "1a int", "a-b int", "a.b int", "ä int", "'a' int", '"a" int', "_a int", "select int", "a$ int"],
     *["a int not null", "a int not null comment 'x, y'", "a int comment 'x' not null", "a int comment \"x\" 'y'", "A int, a int"],
     *["a string comment 'it''s, b intt'", "a int comment r'\\d'", "a int -- b", "a int /* b */, c int", "a int primary key"],
-    *[
-        "a: int, b int",
-        "struct<a:int>, b int",
-        "struct <a int, b: string>",
-        "a array<int>",
-        "a array < int > ",
-        "a array<intt>",
-        "a array<int",
-        "a array<array<int>>>",
-        "a map<string>",
-        "a map<int,int>",
-    ],
+    *["a: int, b int", "struct<a:int>, b int", "struct <a int, b: string>", "a array<int>", "a array < int > ", "a array<intt>"],
+    *["a array<int", "a array<array<int>>>", "a map<string>", "a map<int,int>"],
     *["a struct<>", "a struct<a:int, b string not null comment 'x'>not null", "struct<a:int>", "a double precision"],
     *["a interval year to month", "a interval day to second", "a interval day", "a interval second to day", "a interval week"],
-    *[
-        "a interval month to day",
-        "a interval month to year",
-        "a timestamp without time zone",
-        "a timestamp without",
-        "a int unsigned",
-    ],
+    *["a interval month to day", "a interval month to year", "a timestamp without time zone", "a timestamp without"],
+    "a int unsigned",
 ]
 
 
