@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
+from airflow_dynamic_tables.api.server import VARIABLE, KnownHosts, read_token
+from airflow_dynamic_tables.exceptions import ConfigurationError
 from tests.support import cluster_stand_in
 
 TOKEN = "a-token-that-nobody-guesses"
@@ -164,3 +170,114 @@ def test_the_server_ends_with_its_refreshes(server: Server) -> None:
         "Its process was ended by signal 9, and left no version; ask for it again.",
     )
     assert server.end(signal.SIGINT) == 0
+
+
+__all__ = ["server"]
+
+HALF = b"GET /v3/jobs HTTP/1.1\r\nHost: localhost\r\nX-"
+MANY = 600
+SECONDS = 60
+
+
+def connected(client: httpx.Client, stack: ExitStack) -> socket.socket:
+    address = urlsplit(str(client.base_url))
+    return stack.enter_context(socket.create_connection((address.hostname or "", address.port or 0), timeout=SECONDS))
+
+
+def answers(client: httpx.Client) -> None:
+    with httpx.Client(base_url=client.base_url, headers=client.headers, timeout=SECONDS) as another:
+        assert another.get("/v3/jobs").status_code == 200
+
+
+@pytest.mark.large
+def test_half_a_request_keeps_no_other_from_being_answered_and_is_closed(server: Server) -> None:
+    client = server.start()
+    with ExitStack() as stack:
+        ended = connected(client, stack)
+        ended.sendall(b"GET /v3/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert ended.recv(12) == b"HTTP/1.1 200"
+        ended.sendall(HALF)  # a second request on a connection whose first one was answered
+        half = [connected(client, stack) for _ in range(MANY)]
+        for each in half:
+            each.sendall(HALF)
+        answers(client)
+        for each in (ended, *half):
+            try:
+                while each.recv(65_536):
+                    pass
+            except ConnectionResetError:
+                pass
+        answers(client)
+
+
+def test_what_is_no_http_is_answered_by_a_problem(server: Server) -> None:
+    client = server.start()
+    for garbage in (b"\x16\x03\x01 not http\r\n\r\n", b"GET / HTTP/1.1\r\nHost localhost\r\n\r\n", b"GET " + b"x" * 100_000):
+        with ExitStack() as stack:
+            each = connected(client, stack)
+            each.sendall(garbage)
+            answer = b""
+            while more := each.recv(65_536):
+                answer += more
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400")
+        assert b"content-type: application/problem+json" in head.lower()
+        assert b'"type":"urn:airflow-dynamic-tables:problem:malformed"' in body
+    answers(client)
+
+
+def test_a_private_file_or_the_environment_has_the_token(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    file.chmod(0o600)
+    assert read_token(file, {}) == read_token(None, {VARIABLE: TOKEN}) == TOKEN
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "message"),
+    [
+        (TOKEN, 0o640, "may be read by others; make it yours alone: chmod 600"),
+        ("", 0o600, "No token in"),
+        ("short", 0o600, "is no word of 20 ASCII characters or more"),
+        ("two words that are a sentence", 0o600, "is no word of 20 ASCII characters or more"),
+    ],
+)
+def test_a_token_that_others_may_know_is_refused(tmp_path: Path, text: str, mode: int, message: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(text)
+    file.chmod(mode)
+    with pytest.raises(ConfigurationError, match=message) as refused:
+        read_token(file, {})
+    assert TOKEN not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "is_known"),
+    [
+        (["localhost:8090"], True),
+        (["127.0.0.1"], True),
+        (["[::1]:8090"], True),
+        (["Gateway.Example"], True),
+        (["evil.example"], False),
+        (["localhost.evil.example"], False),
+        (["localhost:8090@evil.example"], False),
+        (["localhost", "evil.example"], False),
+        ([], False),
+    ],
+)
+def test_only_known_hosts_are_answered(hosts: list[str], is_known: bool) -> None:
+    answered: list[Any] = []
+
+    async def app(scope: Any, _receive: Any, _send: Any) -> None:
+        answered.append(scope["path"])
+
+    async def sent(message: Any) -> None:
+        answered.append(message.get("status"))
+
+    async def nothing() -> Any:
+        return {"type": "http.disconnect"}
+
+    headers = [(b"host", host.encode()) for host in hosts]
+    scope = {"type": "http", "method": "GET", "path": "/v3/jobs", "headers": headers}
+    asyncio.run(KnownHosts(app, ["gateway.example"])(scope, nothing, sent))
+    assert answered[0] == ("/v3/jobs" if is_known else 421)

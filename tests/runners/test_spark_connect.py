@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, cast
 from uuid import uuid4
 
@@ -27,7 +27,7 @@ from airflow_dynamic_tables.clients.files import exists, read_text
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
-from airflow_dynamic_tables.runners.spark_connect import SparkConnectRunner, WorkerDriver, end_session
+from airflow_dynamic_tables.runners.spark_connect import SparkConnectRunner, WorkerDriver, end_session, folder_for_modules
 from tests.support.connect_server import ConnectServer, running_connect_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:.RETRIES_EXCEEDED")]
@@ -282,3 +282,26 @@ def test_a_server_that_dies_or_hangs_fails_the_job_and_the_next_one_works(plan: 
         again = plan("SELECT 1 AS x", stage=f"{planned.stage}-2")
         runner(server.url, PATIENCE).run(again, {})
         assert result_of(again).rows == 1
+
+
+class Lazy(ModuleType):
+    """A module that imports another one when it is asked for what it does not have, as a thread might at that moment."""
+
+    def __getattr__(self, name: str) -> object:
+        sys.modules[f"{self.__name__}.{name}"] = ModuleType(name)
+        raise AttributeError(name)
+
+
+def test_what_was_imported_is_forgotten_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.setitem(sys.modules, "lazy_one", Lazy("lazy_one"))
+    with folder_for_modules() as folder:
+        (folder / "brought_by_a_job.py").write_text("")
+        sys.path.insert(0, str(folder))
+        __import__("brought_by_a_job")
+        sys.path.append("/of another thread")
+    assert "brought_by_a_job" not in sys.modules
+    assert "/of another thread" in sys.path
+    assert not any(str(folder) in path for path in sys.path)
+    for name in [name for name in sys.modules if name.startswith("lazy_one.")]:
+        del sys.modules[name]

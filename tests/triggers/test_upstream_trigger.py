@@ -9,11 +9,14 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from airflow.sdk._shared.module_loading import import_string
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import AwaitedData, AwaitedRows
@@ -24,7 +27,7 @@ from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import in_time, parents_of
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace
-from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, upstream_to_text
+from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, has_given_up, upstream_to_text
 from tests.support.airflow_runs import AirflowRuns
 from tests.support.pyarrow_job import write_numbers
 
@@ -179,3 +182,51 @@ def test_a_trigger_of_an_earlier_release_waits_as_it_did(parent: DynamicTable, m
     options["parents"] = [texts[:4] for texts in options["parents"]]
     asyncio.run(fired(import_string(path)(**options)))
     assert datetime.now(UTC) >= datetime.fromisoformat(options["deadline"])
+
+
+PARENT = TableIdentifier("lake", "sales", "parent")
+DAG = "dynamic_table__lake__sales__parent"
+FAILED = (DAG, TICK, "failed")
+
+
+@pytest.fixture
+def airflow(monkeypatch: pytest.MonkeyPatch) -> AirflowRuns:
+    found = AirflowRuns()
+    found.install(monkeypatch)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("runs", "given_up"),
+    [
+        pytest.param([FAILED], True, id="its last try failed"),
+        pytest.param([FAILED, (DAG, TICK - timedelta(days=1), "success")], True, id="the tick before was fine"),
+        pytest.param([FAILED, ("dynamic_table__lake__sales__other", TICK, "running")], True, id="another table's runs"),
+        pytest.param([(DAG, TICK, "running")], False, id="it has tries left, or asks about its quarantine"),
+        pytest.param([(DAG, TICK, "queued")], False, id="cleared"),
+        pytest.param([FAILED, (DAG, None, "running")], False, id="somebody refreshes it by hand"),
+        pytest.param([FAILED, (DAG, TICK + timedelta(days=1), "queued")], False, id="a later run waits for its turn"),
+        pytest.param([(DAG, TICK, "success")], False, id="marked success, or skipped"),
+        pytest.param([(DAG, TICK - timedelta(days=1), "failed")], False, id="only the tick before failed"),
+        pytest.param([(DAG, None, "failed")], False, id="only a run by hand failed"),
+        pytest.param([], False, id="paused, or no DAG of this name"),
+    ],
+)
+def test_a_parent_has_given_up_when_its_run_failed_and_nothing_of_it_is_under_way(
+    airflow: AirflowRuns, runs: list[tuple[str, datetime | None, str]], given_up: bool
+) -> None:
+    airflow.runs = runs
+    assert has_given_up(DAG, TICK.astimezone(ZoneInfo("Asia/Kolkata"))) is given_up
+
+
+def test_an_airflow_that_does_not_answer_is_asked_again(airflow: AirflowRuns, caplog: pytest.LogCaptureFixture) -> None:
+    airflow.runs = [FAILED]
+    airflow.error = AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"message": "gone"}))
+    assert not has_given_up(DAG, TICK)
+    assert f"Airflow does not say how the runs of {DAG} stand: API_SERVER_ERROR" in caplog.text
+    airflow.error = None
+    assert has_given_up(DAG, TICK)
+
+
+def test_outside_of_airflow_nobody_is_asked() -> None:
+    assert not has_given_up(DAG, TICK)

@@ -9,27 +9,14 @@ from typing import Any
 
 import yaml
 
-TOKENS = (
+TOKENS: tuple[str, ...] = (
     *("'", '"', "`", "\\", "/*", "*/", "--", ";", "(", ")", "[", "]", "{", "}", "<", ">", "|", "|>", ":", "- ", "? ", ", ", "."),
     *("&a ", "*a", "<<: *a", "<<: *defaults", "!!python/object:os.system ", "!!binary ", "%YAML 1.2", "---", "...", "|\n", "#"),
     *("\n", "\r", "\r\n", *"\t\x00\x07\x85\u2028\u202e\ufeff\ud800\U0001f600é\xa0\u0130"),
     *("null", "~", "NO", "yes", "on", "true", "0", "-1", "1e999", "0x10", "0o7", "1_000", "2024", "20240101", "12:30:45", ".nan"),
     *("0001-01-01", "9999-12-31T23:59:59-14:00", "2024-02-30", "P1D", "100 years", "INTERVAL '1' DAY", "*/7 * * * *"),
-    *(
-        "SELECT",
-        "FROM",
-        "WHERE",
-        "JOIN",
-        "AS",
-        "WITH",
-        "UNION ALL",
-        "LATERAL",
-        "VALUES",
-        "TABLE",
-        "${env:HOME}",
-        "{{ ds }}",
-        ":p",
-    ),
+    *("SELECT", "FROM", "WHERE", "JOIN", "AS", "WITH", "UNION ALL", "LATERAL", "VALUES", "TABLE"),
+    *("${env:HOME}", "{{ ds }}", ":p"),
     *("name:", "query:", "query_file: ../x", "freshness: never", "options: {}", "partitioned_by:", "sources:", "views:", ".."),
     *("a" * 300, "9" * 5_000, "(" * 200, "[" * 200, "- " * 200, "NOT " * 300, "1," * 3_000, "a." * 300, "'x' || " * 300),
 )
