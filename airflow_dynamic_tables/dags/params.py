@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from airflow.providers.common.compat.sdk import Param
@@ -17,7 +18,7 @@ _EXAMPLE_DAY = datetime(2024, 1, 31)  # noqa: DTZ001 - only written with the tab
 
 def params_of(table: DynamicTable) -> dict[str, Param]:
     """Return the params of a table's DAG, with defaults, so that the trigger form works."""
-    example = "/".join(f"{key}={_example(table, key)}" for key in plain_keys(table.partition_keys))
+    example = "/".join(f"{key}={_example(table.formatters.get(key))}" for key in plain_keys(table.partition_keys))
     return {
         "schedule_time": Param(
             None,
@@ -83,6 +84,6 @@ def group_params_of(tables: Sequence[DynamicTable]) -> dict[str, Param]:
     return {"tables": chosen, **params}
 
 
-def _example(table: DynamicTable, key: str) -> str:
-    pattern = table.formatters.get(key)
+@lru_cache(maxsize=1_000)
+def _example(pattern: str | None) -> str:
     return formatted(_EXAMPLE_DAY, pattern) if pattern else "…"
