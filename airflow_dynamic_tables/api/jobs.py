@@ -131,7 +131,6 @@ def _in_order(tables: Sequence[KnownTable]) -> list[TableIdentifier]:
 
 
 def _check(table: KnownTable, wish: RefreshWish, now: datetime) -> None:
-    """Reject requests that would certainly fail, while the caller is still connected."""
     declared = table.declaration
     state = table.entry.refresh_handler.job_state if table.entry is not None else None
     if state is JobState.SUSPENDED and not wish.is_forced and not wish.is_periodic:

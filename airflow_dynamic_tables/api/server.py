@@ -185,7 +185,6 @@ def read_token(file: Path | None, environ: Mapping[str, str]) -> str:
 
 
 def _private_text(file: Path) -> str:
-    """Return the text of a file that no other user may read or write."""
     try:
         with file.open("rb") as opened:
             status = os.fstat(opened.fileno())

@@ -12,6 +12,7 @@ from airflow_dynamic_tables.cli.running import progress_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.schedule import Freshness
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services import project
 from airflow_dynamic_tables.services.names import named_identifier, named_table
 from airflow_dynamic_tables.services.project import Project
@@ -75,6 +76,17 @@ def named_tables(defined: Definitions, names: Sequence[str]) -> list[DynamicTabl
 def identifier(arguments: Namespace, name: str) -> TableIdentifier:
     """Return the full name of a table; a name in three parts does not have to be defined (any more)."""
     return named_identifier(name, lambda: definitions(arguments)[0])
+
+
+def read_argument(path: Path) -> str:
+    """Return the text of a file that an argument names.
+
+    :raises ConfigurationError: if it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
 
 
 def schedule_time(table: DynamicTable, asked: datetime | None, now: datetime) -> datetime:

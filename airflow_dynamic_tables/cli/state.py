@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import socket
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -51,6 +53,12 @@ def quiet_workspace_of(arguments: Namespace) -> Workspace:
     workspace = open_workspace(settings_of(arguments))
     schedulers: Callable[[str, Connections], WorkflowScheduler] | None = getattr(arguments, "installed_schedulers", None)
     return replace(workspace, schedulers=schedulers) if schedulers is not None else workspace
+
+
+def owner_of(command: str, token: str) -> str:
+    """Return the owner name of a stage that a command creates."""
+    # Two containers may share host name and process id; the token distinguishes them.
+    return f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables {command} {token}, process {os.getpid()})"
 
 
 def settings_of(arguments: Namespace) -> WorkspaceSettings:

@@ -129,7 +129,6 @@ class ExplainedQueries:
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """Disable truncation and redaction of plans during the body."""
         settings = ConnectSettings(self._spark)
         before = {name: value for name, value in settings.set_by_anybody().items() if name in _NOTHING_IS_CUT}
         try:

@@ -54,7 +54,6 @@ def create_text(spark: SparkSession, uri: str, text: str) -> None:
 
 
 def _written(spark: SparkSession, system: Any, uri: str, text: str) -> Any:
-    """Write a file under a temporary name, and return its Hadoop path."""
     path = _jvm(spark).org.apache.hadoop.fs.Path(uri)
     stream = system.create(path, True)
     try:

@@ -42,7 +42,6 @@ def first_rows(frame: DataFrame, limit: int) -> ReturnedRows:
 
 
 def _returned_rows(frame: DataFrame) -> ReturnedRows:
-    """Run a query and encode its rows."""
     returned = _encoded_rows(frame, MOST_ROWS + 1)
     if len(returned.rows) > MOST_ROWS:
         raise ValueError(f"the query returns more than {MOST_ROWS:,} rows; give its sources fewer")
@@ -106,7 +105,6 @@ def _outcome(spark: SparkSession, test: QueryTestPlan, driver: Driver) -> QueryT
 
 
 def _set(driver: Driver, plan: RefreshPlan) -> None:
-    """Apply the definition's Spark settings, replacing those of the previous test."""
     driver.settings.change(plan.settings)
 
 
@@ -118,7 +116,6 @@ def _rows_of(spark: SparkSession, query: str, plan: RefreshPlan, driver: Driver)
 
 
 def _given_rows(spark: SparkSession, given: GivenTable, plan: RefreshPlan, driver: Driver) -> DataFrame:
-    """The given rows of a table, with the table's columns and types."""
     frame = _rows_of(spark, given.query, plan, driver)
     names = [column.name for column in given.columns]
     if repeated := sorted({name for name in frame.columns if frame.columns.count(name) > 1}):

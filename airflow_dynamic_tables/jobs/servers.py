@@ -170,7 +170,6 @@ def _size_of(table: str) -> str:
 
 
 def _check_column(field: T.StructField) -> None:
-    """Check that the server supports the name and type of a column."""
     kind = field.dataType
     if (length := len(field.name.encode())) > _LONGEST_NAME:
         raise ValueError(

@@ -77,7 +77,6 @@ def bind(spark: SparkSession, source: SourceBinding, feeds: Feeds, driver: Drive
 
 
 def _files(spark: SparkSession, source: SourceBinding) -> DataFrame:
-    """All files below a folder, each read once when it appears."""
     schema = schema_of(source)
     if schema is None or source.base_path is None:
         raise ValueError(f"source {source.identifier} needs a folder and a schema to be read as a stream")
@@ -256,7 +255,6 @@ def follow(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> None:
 
 
 def _watch(spark: SparkSession, settings: StreamSettings, query: StreamingQuery, worker: _Worker, feeds: Feeds) -> None:
-    """Report the progress of a query and publish new feeds, until it ends or is stopped."""
     progress = _last_progress(spark, settings)
     while not worker.look().stop:
         is_over = query.awaitTermination(_IDLE)  # raises the query's error

@@ -133,7 +133,6 @@ class RunsSpark(ShowsSpark):
                 self._kill_spark()
 
     def _submit_failure(self, error: Exception) -> JobFailedError:
-        """Return the error of a spark-submit that ended before the job reported one, or did not start."""
         process = self._spark_submit()
         tail = self._log_tail()
         return submit_failure(tail, process.returncode) if process and tail else JobFailedError(str(error))

@@ -92,7 +92,6 @@ def _settings_of_the_dags(catalogs_file: Path | None) -> WorkspaceSettings:
 
 
 def _leads_to_server(conn_id: str) -> bool:
-    """Return whether a Spark connection, as resolved by the DAGs, is to a Spark Connect server."""
     from airflow_dynamic_tables.hooks.spark import leads_to_server
 
     with redirect_stdout(sys.stderr):

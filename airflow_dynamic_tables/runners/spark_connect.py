@@ -356,7 +356,6 @@ class SparkConnectRunner(Runner):
                 raise ConfigurationError(f"spark.conf.{name} cannot be set in a session of a server: {message(error)}") from None
 
     def _add_jars(self, driver: ConnectDriver) -> None:
-        """Add the definition's jars to the session, independent of the server's own."""
         for jar in filter(None, map(str.strip, (self._settings.jars or "").split(","))):
             try:
                 driver.add_jar(jar)
@@ -404,7 +403,6 @@ def _refuse_settings_of_submit(settings: SparkSettings) -> None:
 
 
 def _greet(spark: SparkSession, channel: _ConnectChannel) -> None:
-    """Ask for the version, to check that the server accepts this client."""
     try:
         _ = spark.version
     except SparkConnectGrpcException as error:

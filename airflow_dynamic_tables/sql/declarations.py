@@ -225,7 +225,6 @@ def declaration_draft(session: SqlSession, script: Script, statement: CreateDyna
 
 
 def _edits(session: SqlSession, script: Script, statement: CreateDynamicTable) -> Iterator[Edit]:
-    """Yield the edits that complete the names in a statement, with offsets in the statement."""
     begins = statement.start
     yield statement.name.start - begins, statement.name.end - begins, str(session.table(statement.name))
     query = statement.query

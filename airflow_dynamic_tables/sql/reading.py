@@ -168,7 +168,6 @@ def _said(value: object) -> str | None:
 
 
 def _declared_columns(table: DynamicTable) -> StatementResult:
-    """Return the columns of a table that is not in its catalog yet, as far as its query determines them."""
     analysis = analyse(table.expanded_query)
     names = analysis.outputs or ()
     types = analysis.types or (None,) * len(names)
@@ -306,7 +305,6 @@ def _columns_by_format(session: SqlSession, selected: SimpleSelect) -> tuple[Col
 
 
 def _columns(session: SqlSession, identifier: TableIdentifier, entry: CatalogTable | CatalogDynamicTable) -> tuple[Column, ...]:
-    """Return the current columns of a table."""
     if entry.columns:
         return entry.columns
     layout = session.workspace.table(identifier, entry.format).layout()

@@ -120,7 +120,7 @@ def test_mistakes_in_a_view_have_their_place(dynamic_tables: Run, lake: Look, pr
     assert ran.err.startswith("bad.sql:2:6: bad SQL")
     assert dynamic_tables("create-view", "v", "--query", "DROP TABLE t").err.startswith("query:1:1: a query must be a SELECT")
     missing = dynamic_tables("create-view", "v", "-f", "missing.sql")
-    assert (missing.code, "missing.sql: cannot be read" in missing.err) == (1, True)
+    assert (missing.code, "missing.sql cannot be read: No such file" in missing.err) == (1, True)
     for wrong in ([], ["--query", "SELECT 1 AS a", "-f", "bad.sql"]):
         assert dynamic_tables("create-view", "v", *wrong).code == 2
 

@@ -14,12 +14,12 @@ from airflow_dynamic_tables.cli import arguments as argument_types
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.arguments import OUTPUT, STATE, TABLE, Argument, flag
 from airflow_dynamic_tables.cli.command_index import command
-from airflow_dynamic_tables.cli.project import definitions, find_definitions
+from airflow_dynamic_tables.cli.project import definitions, find_definitions, read_argument
 from airflow_dynamic_tables.cli.running import OK, USAGE
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.partitions import describe as describe_partition
 from airflow_dynamic_tables.core.results import items
-from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
+from airflow_dynamic_tables.exceptions import DefinitionError
 from airflow_dynamic_tables.services import catalogs
 from airflow_dynamic_tables.services.catalogs import ObjectChange, ObjectDetails
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -188,7 +188,7 @@ def create_view(arguments: Namespace) -> int:
         return USAGE
 
     def create(workspace: Workspace) -> str:
-        query = _read(Path(arguments.file)) if arguments.file else arguments.query
+        query = read_argument(Path(arguments.file)) if arguments.file else arguments.query
         view = workspace.catalogs.resolve(arguments.name)
         try:
             catalogs.create_view(workspace, view, query, arguments.comment, replace=arguments.replace)
@@ -197,13 +197,6 @@ def create_view(arguments: Namespace) -> int:
         return str(view)
 
     return _change(arguments, "created", create)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: cannot be read ({error}).") from error
 
 
 @command("drop-view", "drop a view", (_NAME, _IF_EXISTS, *_COMMON))

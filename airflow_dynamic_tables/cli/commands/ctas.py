@@ -12,14 +12,13 @@ from airflow_dynamic_tables.cli import arguments as argument_types
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE, Argument, flag
 from airflow_dynamic_tables.cli.command_index import command
-from airflow_dynamic_tables.cli.commands.refresh import owner_of, with_spark
-from airflow_dynamic_tables.cli.project import definitions, find_definitions
+from airflow_dynamic_tables.cli.commands.refresh import with_spark
+from airflow_dynamic_tables.cli.project import definitions, find_definitions, read_argument
 from airflow_dynamic_tables.cli.running import OK, USAGE
-from airflow_dynamic_tables.cli.state import workspace_of
+from airflow_dynamic_tables.cli.state import owner_of, workspace_of
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.definitions.model import Definitions
-from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.ctas.planning import Decision, decide, planned
 from airflow_dynamic_tables.services.ctas.running import make
 from airflow_dynamic_tables.services.ctas.wanted import (
@@ -110,7 +109,7 @@ def _wanted(arguments: Namespace, workspace: Workspace) -> WantedTable:
     scope = (workspace.catalogs.default_catalog, workspace.catalogs.default_database)
     path = Path(arguments.query_file or "--query")
     keys, keys_place = keys_in(arguments.partitioned_by or "", "--partitioned-by")
-    query = _read(path) if arguments.query_file else arguments.query
+    query = read_argument(path) if arguments.query_file else arguments.query
     return WantedTable(
         identifier=named_new_table(arguments.table, scope),
         query=query,
@@ -124,13 +123,6 @@ def _wanted(arguments: Namespace, workspace: Workspace) -> WantedTable:
         timezone=arguments.timezone,
         spark=SparkSettings(conf=dict(arguments.conf or ())),
     )
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
 
 
 def _print(made: Created, form: str) -> None:

@@ -14,10 +14,10 @@ from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE, TABLES, Argument, flag
 from airflow_dynamic_tables.cli.command_index import command
 from airflow_dynamic_tables.cli.commands.definitions import plan_and_look
-from airflow_dynamic_tables.cli.commands.refresh import owner_of, run_here
+from airflow_dynamic_tables.cli.commands.refresh import run_here
 from airflow_dynamic_tables.cli.project import definitions, find_definitions, identifier, named_tables, project_of
 from airflow_dynamic_tables.cli.running import FAILED, OK
-from airflow_dynamic_tables.cli.state import quiet_workspace_of, workspace_of
+from airflow_dynamic_tables.cli.state import owner_of, quiet_workspace_of, workspace_of
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
@@ -61,7 +61,6 @@ def _warn(workspace: Workspace, tables: Sequence[DynamicTable]) -> None:
 
 
 def _obstacle(found: Difference) -> str | None:
-    """Return why an ordinary refresh would certainly be refused."""
     if found.change is Change.UNKNOWN:
         return f"its table cannot be read: {found.reason}"
     return found.reason if found.change is Change.REBUILD else None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import signal
-import socket
 import sys
 from _thread import interrupt_main
 from argparse import Namespace
@@ -23,7 +21,7 @@ from airflow_dynamic_tables.cli.arguments import FORCE, MASTER, OUTPUT, PARTITIO
 from airflow_dynamic_tables.cli.command_index import command
 from airflow_dynamic_tables.cli.project import definitions
 from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE, lines_of_spark, progress_of
-from airflow_dynamic_tables.cli.state import settings_of, workspace_of
+from airflow_dynamic_tables.cli.state import owner_of, settings_of, workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
@@ -155,8 +153,6 @@ def _schedule_time(table: DynamicTable, asked: datetime | None, now: datetime) -
 def _refresh_downstream(
     arguments: Namespace, workspace: Workspace, defined: Definitions, request: RefreshRequest, *, is_complete: bool
 ) -> int:
-    """Refresh the table and all tables downstream, and print the outcome of each."""
-
     def refresh_one(wanted: RefreshRequest, planned: Callable[[RefreshPlan], None]) -> Version | Skipped:
         def work(spark: Callable[[RefreshPlan], None], on_lost: Callable[[], None]) -> Version | Skipped:
             def submit(plan: RefreshPlan) -> None:
@@ -195,12 +191,6 @@ def _request(arguments: Namespace, workspace: Workspace, defined: Definitions) -
         waits=False,
         parents=parents_of(defined.needed_by(table), defined.tables),
     )
-
-
-def owner_of(command: str, token: str) -> str:
-    """Return the owner name of a refresh by a command."""
-    # Two containers may share host name and process id; the token distinguishes them.
-    return f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables {command} {token}, process {os.getpid()})"
 
 
 def _partitions(asked: Sequence[str] | None, table: DynamicTable) -> PartitionSet | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import os
 import socket
 import sys
 from argparse import Namespace
@@ -19,7 +18,7 @@ from airflow_dynamic_tables.cli.arguments import LIMIT, ONE_TABLE, OUTPUT, STATE
 from airflow_dynamic_tables.cli.command_index import command
 from airflow_dynamic_tables.cli.project import definitions, definitions_if_any, identifier, is_defined, named_tables
 from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
-from airflow_dynamic_tables.cli.state import workspace_of
+from airflow_dynamic_tables.cli.state import owner_of, workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
@@ -322,10 +321,11 @@ def rollback_table(arguments: Namespace) -> int:
     No data is copied. Fails while the table is being refreshed; the next scheduled refresh works on top of it.
     """
     token = str(uuid4())
-    owner = f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables rollback {token}, process {os.getpid()})"
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments, f"Rolling {name} back") as workspace:
-        version = rollback(workspace, RollbackRequest(name, arguments.to, token, owner, arguments.with_columns))
+        version = rollback(
+            workspace, RollbackRequest(name, arguments.to, token, owner_of("rollback", token), arguments.with_columns)
+        )
         done = result_of(workspace, token, version)
     output.written(done, arguments.output)
     return OK

@@ -141,7 +141,6 @@ def _run_id(job: Job) -> str:
 
 
 def _conf(airflow: AirflowApi, dag_id: str, tables: Collection[TableIdentifier], wish: RefreshWish) -> dict[str, Any]:
-    """Return the conf of a run, see :mod:`~airflow_dynamic_tables.operators.run_arguments`."""
     with _refusals():
         dag = airflow.dag(dag_id)
         if dag is None or dag.is_stale:
