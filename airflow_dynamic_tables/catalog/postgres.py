@@ -230,11 +230,9 @@ class JdbcCatalog(ReadableWritableCatalog):
             raise database_taken(self.name, database)
 
     def alter_database(self, database: str, value: CatalogDatabase, *, ignore_if_not_exists: bool = False) -> None:  # noqa: ARG002
-        """See :meth:`ReadableWritableCatalog.alter_database`; unsupported, databases are altered on the server."""
         raise self._unsupported("changing databases")
 
     def drop_database(self, database: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:  # noqa: ARG002
-        """See :meth:`ReadableWritableCatalog.drop_database`; unsupported, databases are dropped on the server."""
         raise self._unsupported("dropping databases")
 
     def list_tables(self, database: str) -> list[str]:

@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from airflow_dynamic_tables.catalog.iceberg import encoding as metadata
+from airflow_dynamic_tables.catalog.iceberg import encoding
 from airflow_dynamic_tables.catalog.sql.rows import PHYSICAL
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogPartition, ColumnStatistics, TableStatistics
 from airflow_dynamic_tables.clients.database.engine import Database
@@ -33,20 +33,20 @@ class PhysicalTable:
     table: Table
 
     def as_stored(self, entry: AnyTable | None, version: str | None) -> AnyTable | None:
-        """See :func:`metadata.as_stored`."""
-        return metadata.as_stored(entry, self.table, version)
+        """See :func:`encoding.as_stored`."""
+        return encoding.as_stored(entry, self.table, version)
 
     def partitions(self, keys: tuple[str, ...], spec: PartitionSpec) -> list[CatalogPartition]:
-        """See :func:`metadata.partitions_of`."""
-        return metadata.partitions_of(self.table, keys, spec)
+        """See :func:`encoding.partitions_of`."""
+        return encoding.partitions_of(self.table, keys, spec)
 
     def statistics(self) -> TableStatistics:
-        """See :func:`metadata.statistics_of`."""
-        return metadata.statistics_of(self.table)
+        """See :func:`encoding.statistics_of`."""
+        return encoding.statistics_of(self.table)
 
     def column_statistics(self) -> dict[str, ColumnStatistics]:
-        """See :func:`metadata.column_statistics_of`."""
-        return metadata.column_statistics_of(self.table)
+        """See :func:`encoding.column_statistics_of`."""
+        return encoding.column_statistics_of(self.table)
 
 
 class PhysicalTables:

@@ -74,7 +74,6 @@ class DeltaStagedTable(StagedTable):
         self._token = token
 
     def begin(self) -> str:
-        """See :meth:`StagedTable.begin`; rejects a table whose rows cannot be replaced here."""
         location = self._locate()
         if location is None:
             raise TableNotFoundError(f"Table {self._path} is not in its catalog, which has to say where it lies.")

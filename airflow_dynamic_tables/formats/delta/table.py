@@ -183,7 +183,6 @@ class DeltaLakeTable(LakeTable):
         return delete_orphans(location, before, held) if location is not None else Deleted()
 
     def count_files(self, limits: Limits) -> list[PartitionFiles]:  # noqa: ARG002
-        """See :meth:`LakeTable.count_files`: Delta tables are not compacted."""
         raise UnsupportedError(
             f"{self._path} is a Delta table, so it is not compacted here; OPTIMIZE of another engine may do it."
         )

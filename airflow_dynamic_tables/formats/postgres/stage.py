@@ -195,7 +195,6 @@ class JdbcStagedTable(StagedTable):
         )
 
     def outcome(self) -> Version | None:
-        """See :meth:`StagedTable.outcome`: the commit itself writes its row."""
         with self._server.connected(self._database) as opened:
             record = records.record_of(opened, self._name, self._token)
         return record.version if record is not None else None

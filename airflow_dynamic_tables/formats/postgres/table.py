@@ -123,7 +123,6 @@ class _LoadedJdbcTable(LoadedTable):
         return TableContent(snapshot, schema=schema, format="jdbc", state=SourceState(snapshot, location=location))
 
     def count(self, partitions: PartitionSet) -> RowCounts | None:
-        """See :meth:`LoadedTable.count`; the server counts the rows."""
         if self._seen is None:
             return None
         table, record = self._seen
