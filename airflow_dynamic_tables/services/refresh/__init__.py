@@ -1,1 +1,1 @@
-"""One refresh: request, upstream, binding, plan, change detection, expectations, run; and its preview."""
+"""One refresh: request, upstream, catch-up, plan, change detection, run; and its preview."""

@@ -1,1 +1,1 @@
-"""Dynamic tables: entries, status, history, rollback."""
+"""Dynamic tables: catalog entries, workflows, versions read, rollback."""
