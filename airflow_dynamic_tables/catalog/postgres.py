@@ -11,7 +11,6 @@ from typing import Any, Self
 from airflow_dynamic_tables.catalog.base import (
     CatalogDefaults,
     CatalogEntry,
-    ReadableWritableCatalog,
     absolute_uri,
     database_taken,
     no_database,
@@ -21,6 +20,7 @@ from airflow_dynamic_tables.catalog.base import (
     partition_keys,
     table_taken,
 )
+from airflow_dynamic_tables.catalog.operations import CatalogOfOperations
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDatabase,
@@ -162,7 +162,7 @@ LOCK_TIMEOUT = 30.0
 """Seconds for which a commit waits for locks."""
 
 
-class JdbcCatalog(ReadableWritableCatalog):
+class JdbcCatalog(CatalogOfOperations):
     """The databases of a PostgreSQL server; only dynamic tables can be created.
 
     :param url: URL of one database of the server, which is the default one.
@@ -219,20 +219,18 @@ class JdbcCatalog(ReadableWritableCatalog):
             raise no_database(self.name, database)
         return CatalogDatabase(comment=rows[0].comment)
 
-    def create_database(self, database: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> None:  # noqa: ARG002
-        """See :meth:`ReadableWritableCatalog.create_database`; databases must be created on the server by its administrator."""
+    def _create_database(self, database: str, value: CatalogDatabase) -> None:  # noqa: ARG002 - the server's administrator creates it
         if not self.database_exists(database):
             raise UnsupportedError(
                 f"Server of catalog {self.name} has no database {database}, and none is made here: run CREATE DATABASE there, "
                 f"or name one of {', '.join(self.list_databases())}."
             )
-        if not ignore_if_exists:
-            raise database_taken(self.name, database)
+        raise database_taken(self.name, database)
 
-    def alter_database(self, database: str, value: CatalogDatabase, *, ignore_if_not_exists: bool = False) -> None:  # noqa: ARG002
+    def _alter_database(self, database: str, value: CatalogDatabase) -> None:  # noqa: ARG002
         raise self._unsupported("changing databases")
 
-    def drop_database(self, database: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:  # noqa: ARG002
+    def _drop_database(self, database: str, *, cascade: bool) -> None:  # noqa: ARG002
         raise self._unsupported("dropping databases")
 
     def list_tables(self, database: str) -> list[str]:
@@ -317,8 +315,8 @@ class JdbcCatalog(ReadableWritableCatalog):
         with self._server.connected(path.database) as database:
             return self._own(database, path) is not None or find_table(database, path.name) is not None
 
-    def create_table(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.create_table`; the first refresh creates the physical table."""
+    def _create_table(self, path: ObjectPath, table: AnyTable) -> None:
+        """Create the entry; the first refresh creates the physical table."""
         self.get_database(path.database)
         if not isinstance(table, CatalogDynamicTable) or table.format != _FORMAT:
             kind = f"tables of format {table.format}" if isinstance(table, CatalogDynamicTable) else f"a {type(table).__name__}"
@@ -332,11 +330,9 @@ class JdbcCatalog(ReadableWritableCatalog):
             lock_commits(opened, name)  # a concurrent commit may be creating the table
             entries = Entries(opened)
             entries.clear(name)
-            is_new = find_table(opened, str(name)) is None and entries.get(name) is None
-            if is_new:
-                entries.put(name, table)
-        if not is_new and not ignore_if_exists:
-            raise table_taken(self.name, path)
+            if find_table(opened, str(name)) is not None or entries.get(name) is not None:
+                raise table_taken(self.name, path)
+            entries.put(name, table)
 
     def change_table(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
         self._check_database(path)
@@ -345,10 +341,7 @@ class JdbcCatalog(ReadableWritableCatalog):
             raise no_table(self.name, path)
         with self._changing(path, name) as opened:
             entries = Entries(opened)
-            before = entries.get(name, is_changed=True)
-            if before is None:
-                self._check_dynamic(opened, path, name)
-                raise no_table(self.name, path)
+            before = self._own_entry(opened, path, name)
             after = change(before)
             if not isinstance(after, type(before)):
                 raise other_kind(self.name, path, before, after)
@@ -381,24 +374,21 @@ class JdbcCatalog(ReadableWritableCatalog):
                 )
         return True
 
-    def rename_table(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.rename_table`; dependent objects keep depending on the table."""
-        if ignore_if_not_exists and not self.database_exists(path.database):
-            return
+    def _rename_table(self, path: ObjectPath, new_name: str) -> None:
+        """Rename a table and its entry; dependent objects keep depending on the table."""
         self._check_database(path)
         name = _named(path)
         renamed = TableName.parse(new_name)
-        if name is not None and name.schema != renamed.schema:
+        if name is None:
+            raise no_table(self.name, path)
+        if name.schema != renamed.schema:
             raise UnsupportedError(
                 f"{path} stays in schema {name.schema}; name it {TableName(name.schema, renamed.table).listed}."
             )
-        with self._changing(path, name or renamed) as opened:
-            for locked in sorted({name or renamed, renamed}, key=str):  # in a fixed order, to avoid deadlocks
+        with self._changing(path, name) as opened:
+            for locked in sorted({name, renamed}, key=str):  # in a fixed order, to avoid deadlocks
                 lock_commits(opened, locked)
-            if name is None or not self._is_there(opened, path, name, ignore=ignore_if_not_exists):
-                if ignore_if_not_exists:
-                    return
-                raise no_table(self.name, path)
+            self._own_entry(opened, path, name)
             Entries(opened).clear(renamed)
             if Entries(opened).get(renamed) is not None or find_table(opened, str(renamed)) is not None:
                 raise table_taken(self.name, ObjectPath(path.database, new_name))
@@ -408,26 +398,19 @@ class JdbcCatalog(ReadableWritableCatalog):
             rename_commits(opened, name, renamed)
             Entries(opened).rename(name, renamed)
 
-    def drop_table(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.drop_table`; the rows are deleted, unless another client recreated the table.
+    def _drop_table(self, path: ObjectPath) -> None:
+        """Drop a table and its entry; the rows are deleted, unless another client recreated the table.
 
         :raises CatalogError: when another object, which the message names, depends on it.
         """
-        if ignore_if_not_exists and not self.database_exists(path.database):
-            return
         self._check_database(path)
         name = _named(path)
         if name is None:
-            if ignore_if_not_exists:
-                return
             raise no_table(self.name, path)
         try:
             with self._changing(path, name) as opened:
                 lock_commits(opened, name)  # before its row, in the same order as table creation
-                if not self._is_there(opened, path, name, ignore=ignore_if_not_exists):
-                    if ignore_if_not_exists:
-                        return
-                    raise no_table(self.name, path)
+                self._own_entry(opened, path, name)
                 if is_made_here(opened, name):
                     opened.run(f"DROP TABLE {name.quoted}")
                 forget_commits(opened, name)
@@ -448,17 +431,16 @@ class JdbcCatalog(ReadableWritableCatalog):
                 f"in PostgreSQL first, or adopt it: dynamic-tables adopt {path}."
             )
 
-    def _is_there(self, opened: OpenDatabase, path: ObjectPath, name: TableName, *, ignore: bool) -> bool:
-        if Entries(opened).get(name, is_changed=True) is not None:
-            return True
-        if not ignore:
-            self._check_dynamic(opened, path, name)
-        return False
+    def _own_entry(self, opened: OpenDatabase, path: ObjectPath, name: TableName) -> OwnTable:
+        """Return the entry of a table of this catalog, locked.
 
-    def _check_dynamic(self, opened: OpenDatabase, path: ObjectPath, name: TableName) -> None:
-        """Check that a table without an entry does not exist at all."""
+        :raises UnsupportedError: if the table was made in PostgreSQL.
+        """
+        if (entry := Entries(opened).get(name, is_changed=True)) is not None:
+            return entry
         if find_table(opened, str(name)) is not None:
             raise UnsupportedError(f"{path} was made in PostgreSQL and not through catalog {self.name}; change it there.")
+        raise no_table(self.name, path)
 
     @contextmanager
     def _changing(self, path: ObjectPath, name: TableName) -> Iterator[OpenDatabase]:
