@@ -55,7 +55,7 @@ def storable(frame: DataFrame, tell: Callable[[str], None]) -> DataFrame:
 
 def _collations(kind: T.DataType) -> set[str]:
     match kind:
-        case T.StringType() if not kind.isUTF8BinaryCollation():
+        case T.StringType() if kind != T.StringType():
             return {kind.collation}
         case T.ArrayType():
             return _collations(kind.elementType)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,16 +18,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import unwrap
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.connect.proto import ConfigRequest, KeyValue
 
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, JAVA_CALLS, Ability, ability_of
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.jobs.driver import Driver
-from airflow_dynamic_tables.jobs.query import LEAVES, WINDOWS, ConnectSettings, SessionSettings, check_name, check_windows
+from airflow_dynamic_tables.jobs.query import LEAVES, WINDOWS, SessionSettings, check_name, check_windows
 
 _NOTHING_IS_CUT = {
     "spark.sql.debug.maxToStringFields": "2000000000",
@@ -279,3 +282,36 @@ class ConnectDriver(Driver):
 
     def tell(self, line: str) -> None:
         self._tell(line)
+
+
+class ConnectSettings(SessionSettings):
+    """The settings of a session on a server."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._client: Any = spark.client
+
+    def set_by_anybody(self) -> dict[str, str]:
+        return dict(self._answer(ConfigRequest.Operation(get_all=ConfigRequest.GetAll())).pairs)
+
+    def values(self, names: Collection[str]) -> dict[str, str | None]:
+        return self._asked(ConfigRequest.Operation(get_option=ConfigRequest.GetOption(keys=names)), names)
+
+    def modifiable(self, names: Collection[str]) -> frozenset[str]:
+        answers = self._asked(ConfigRequest.Operation(is_modifiable=ConfigRequest.IsModifiable(keys=names)), names)
+        return frozenset(name for name, answer in answers.items() if answer == "true")
+
+    def change(self, values: Mapping[str, str], defaults: Collection[str] = ()) -> None:
+        pairs = [KeyValue(key=name, value=value) for name, value in values.items()]
+        for operation, names in (
+            (ConfigRequest.Operation(unset=ConfigRequest.Unset(keys=defaults)), defaults),
+            (ConfigRequest.Operation(set=ConfigRequest.Set(pairs=pairs)), values),
+        ):
+            for warning in self._answer(operation).warnings if names else ():
+                warnings.warn(warning, stacklevel=2)
+
+    def _asked(self, operation: ConfigRequest.Operation, names: Collection[str]) -> dict[str, str | None]:
+        """Query settings of the server; no names need no call. Warnings are ignored, because a query is not a use."""
+        return dict(self._answer(operation).pairs) if names else {}
+
+    def _answer(self, operation: ConfigRequest.Operation) -> Any:
+        return self._client.config(operation)

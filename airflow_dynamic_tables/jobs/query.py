@@ -6,7 +6,6 @@ Spark's own parser checks that a text is one query and needs only permitted abil
 from __future__ import annotations
 
 import re
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812 - pyspark's own habit
-from pyspark.sql.connect.proto import ConfigRequest, KeyValue
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, own_alias
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, JAVA_CALLS, Ability, ability_of
@@ -25,12 +23,9 @@ from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS, FIXED, 
 class SessionSettings(ABC):
     """The settings of a session, accessed in bulk because each call over a network has latency."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._conf = spark.conf
-
+    @abstractmethod
     def set_by_anybody(self) -> dict[str, str]:
         """Settings that do not, or may not, have Spark's default."""
-        return dict(self._conf.getAll)
 
     @abstractmethod
     def values(self, names: Collection[str]) -> dict[str, str | None]:
@@ -47,6 +42,13 @@ class SessionSettings(ABC):
 
 class JvmSettings(SessionSettings):
     """The settings of a session in this process."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._conf = spark.conf
+
+    def set_by_anybody(self) -> dict[str, str]:
+        return dict(self._spark.sql("SET").collect())  # RuntimeConfig.getAll is new in Spark 4.0
 
     def values(self, names: Collection[str]) -> dict[str, str | None]:
         return {name: self._conf.get(name) if self._conf.isModifiable(name) else None for name in names}
@@ -78,37 +80,6 @@ def settle_settings(settings: SessionSettings, plan: RefreshPlan) -> dict[str, s
     new = {name: value for name, value in wanted.items() if known.get(name) != value}
     settings.change(new, defaults=unasked.keys() - ours.keys())
     return {name: value for name, value in unasked.items() if ours.get(name) != value}
-
-
-class ConnectSettings(SessionSettings):
-    """The settings of a session on a server."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        super().__init__(spark)
-        self._client: Any = spark.client
-
-    def values(self, names: Collection[str]) -> dict[str, str | None]:
-        return self._asked(ConfigRequest.Operation(get_option=ConfigRequest.GetOption(keys=names)), names)
-
-    def modifiable(self, names: Collection[str]) -> frozenset[str]:
-        answers = self._asked(ConfigRequest.Operation(is_modifiable=ConfigRequest.IsModifiable(keys=names)), names)
-        return frozenset(name for name, answer in answers.items() if answer == "true")
-
-    def change(self, values: Mapping[str, str], defaults: Collection[str] = ()) -> None:
-        pairs = [KeyValue(key=name, value=value) for name, value in values.items()]
-        for operation, names in (
-            (ConfigRequest.Operation(unset=ConfigRequest.Unset(keys=defaults)), defaults),
-            (ConfigRequest.Operation(set=ConfigRequest.Set(pairs=pairs)), values),
-        ):
-            for warning in self._answer(operation).warnings if names else ():
-                warnings.warn(warning, stacklevel=2)
-
-    def _asked(self, operation: ConfigRequest.Operation, names: Collection[str]) -> dict[str, str | None]:
-        """Query settings of the server; no names need no call. Warnings are ignored, because a query is not a use."""
-        return dict(self._answer(operation).pairs) if names else {}
-
-    def _answer(self, operation: ConfigRequest.Operation) -> Any:
-        return self._client.config(operation)
 
 
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import count, islice
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
@@ -31,8 +32,16 @@ def write(frame: DataFrame, plan: RefreshPlan) -> None:
         folders = list(islice((name for name in map("_partition_{}".format, count()) if name not in taken), len(folders)))
         for folder, key in zip(folders, plan.partition_keys, strict=True):
             frame = frame.withColumn(folder, _folder(frame, key))
-    balanced = frame.hint("rebalance", *(F.col(quote(folder)) for folder in folders))
+    balanced = _rebalanced(frame, [F.col(quote(folder)) for folder in folders])
     balanced.write.mode("overwrite").partitionBy(*folders).format(plan.file_format).save(plan.data_location)
+
+
+def _rebalanced(frame: DataFrame, keys: list[Column]) -> DataFrame:
+    if not frame.sparkSession.version.startswith("3."):
+        return frame.hint("rebalance", *keys)
+    python: Any = frame
+    columns: list[Any] = keys  # in Spark 3.5, only expressions of Java can be columns of a hint
+    return DataFrame(python._jdf.hint("rebalance", python._jseq([column._jc.expr() for column in columns])), frame.sparkSession)
 
 
 def _folder(frame: DataFrame, name: str) -> Column:
