@@ -28,13 +28,13 @@ demo: setup  ## run the main job on TPC-H data: definitions -> DAGs -> Spark -> 
 airflow: setup  ## start Airflow with the demo's DAGs; Ctrl-C stops it
 	@$(BIN)/python scripts/run_airflow.py
 
-test: setup  ## what every commit must pass, about 25 minutes: check, the base set, and a part of the large set in turn
+test: setup  ## what every commit must pass, about 17 minutes: check, the base set, and a part of the large set in turn
 	$(call timed,$(CHECK) && $(PYTEST) --part commit)
 
 test-all: setup  ## the base set and every part of the large set, one after the other; PART=3 runs one
 	$(call timed,(for part in $(PART); do $(PYTEST) --part $$part || exit 1; done))
 
-quick: setup  ## for use while writing: check, and the fast tests without Spark and servers, about 3 minutes
+quick: setup  ## for use while writing: check, and the fast tests without Spark and servers, about a minute and a half
 	$(call timed,$(CHECK) && $(PYTEST) --part quick)
 
 check: setup  ## format, lint, types, contracts between the packages

@@ -34,7 +34,8 @@ def test_a_warehouse_that_is_no_folder(dynamic_tables: Run, project: Path, monke
     monkeypatch.setenv("DYNAMIC_TABLES_WAREHOUSE", str(project / place))
     line = answer(dynamic_tables, "refresh", "daily_revenue")
     assert line.startswith("The metadata of sales.daily_revenue could not be written, its last version is untouched: [Errno 20] ")
-    assert line.endswith("Not a directory; check that the warehouse is a folder with room that this process may write to.")
+    assert f"Not a directory: '{project / 'file'}" in line
+    assert line.endswith("; check that the warehouse is a folder with room that this process may write to.")
     (project / "file").unlink()
     monkeypatch.setenv("SPARK_HOME", str(project))
     assert "cannot be written" not in dynamic_tables("refresh", "daily_revenue").err, "nothing is left in the way"
