@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import ParamSpec, Self
 
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
@@ -182,6 +182,18 @@ def absolute_uri(folder: str, base: Path) -> str:
     return folder if "://" in folder else f"file://{(base / folder).resolve()}"
 
 
+P = ParamSpec("P")
+
+
+def is_found(missing: type[CatalogError], get: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> bool:
+    """Return whether a function finds an object, instead of reporting that it is missing."""
+    try:
+        get(*args, **kwargs)
+    except missing:
+        return False
+    return True
+
+
 class ReadableCatalog(ABC):
     """Interface that every catalog implements."""
 
@@ -311,11 +323,7 @@ class ReadableCatalog(ABC):
 
     def partition_exists(self, path: ObjectPath, spec: PartitionSpec) -> bool:
         """Return whether a partition exists; false when its table is missing."""
-        try:
-            self.get_partition(path, spec)
-        except PartitionNotFoundError:
-            return False
-        return True
+        return is_found(PartitionNotFoundError, self.get_partition, path, spec)
 
     def list_functions(self, database: str) -> list[str]:
         """Return the names of the functions of a database in lower case, sorted; empty if the catalog does not support them.
@@ -334,11 +342,7 @@ class ReadableCatalog(ABC):
 
     def function_exists(self, path: ObjectPath) -> bool:
         """Return whether a function exists."""
-        try:
-            self.get_function(path)
-        except FunctionNotFoundError:
-            return False
-        return True
+        return is_found(FunctionNotFoundError, self.get_function, path)
 
     def get_table_statistics(self, path: ObjectPath, spec: PartitionSpec | None = None) -> TableStatistics:
         """Return the statistics of a table or of one of its partitions.

@@ -259,10 +259,6 @@ class ConnectDriver(Driver):
         # Bypasses PySpark's unbounded cache, which would keep the frame and its session alive forever.
         return len(unwrap(type(frame).inputFiles)(frame))
 
-    def late_rows(self, query: str) -> int:
-        """Not supported: a server reports it only after the batch, and streams do not run over Spark Connect."""
-        raise NotImplementedError(f"nobody counts the late rows of {query} over Connect")
-
     @property
     def how_to_add_jars(self) -> str:
         return "name its jar in the definition, for example spark: {jars: /usr/share/java/postgresql.jar}"

@@ -56,10 +56,6 @@ class Driver(ABC):
         """How to make a missing class available to Spark, as the end of a sentence."""
 
     @abstractmethod
-    def late_rows(self, query: str) -> int:
-        """The number of rows dropped as late so far in the current batch of a streaming query."""
-
-    @abstractmethod
     def add_python_file(self, uri: str) -> None:
         """Make the modules of a file importable, here and where Spark runs Python functions."""
 

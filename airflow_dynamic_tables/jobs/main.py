@@ -26,8 +26,6 @@ from airflow_dynamic_tables.jobs.query import JvmSettings, SessionSettings, chec
 from airflow_dynamic_tables.jobs.query_tests import run_query_tests
 from airflow_dynamic_tables.jobs.streaming import follow
 
-_DROPPED = "numRowsDroppedByWatermark"
-
 
 class JvmDriver(Driver):
     """Spark in the JVM of this process."""
@@ -60,12 +58,6 @@ class JvmDriver(Driver):
         relation: Any = frame._jdf.queryExecution().analyzed().relation()
         return len(relation.location().inputFiles())
 
-    def late_rows(self, query: str) -> int:
-        """Sum the metrics of all stateful operators; Spark itself reports them only after the batch."""
-        running = next(active for active in self._spark.streams.active if active.name == query)
-        batch: Any = running._jsq.streamingQuery().lastExecution().executedPlan()
-        return _late_rows(batch)
-
     @property
     def how_to_add_jars(self) -> str:
         return "name its jar in the definition, for example spark: {packages: 'org.postgresql:postgresql:42.7.7'}"
@@ -81,13 +73,6 @@ class JvmDriver(Driver):
 
     def tell(self, line: str) -> None:
         print(line, flush=True)
-
-
-def _late_rows(operator: Any) -> int:
-    counted = operator.metrics().get(_DROPPED)
-    inputs = operator.children()
-    own = int(counted.get().value()) if counted.isDefined() else 0
-    return own + sum(_late_rows(inputs.apply(number)) for number in range(inputs.size()))
 
 
 _LOG_LEVEL = "spark.log.level"

@@ -242,7 +242,7 @@ def follow(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> None:
     feeds.begin(worker.check)
     for source in plan.sources:
         bind(spark, source, feeds, driver)
-    batches = _Batches(worker, plan.stream, driver)
+    batches = _Batches(spark, worker, plan.stream, driver)
     rows = storable(planned_rows(spark, plan, driver), driver.tell)
     writer = rows.writeStream.outputMode("append").queryName(plan.stream.stream)
     writer = writer.option("checkpointLocation", plan.stream.checkpoint).trigger(processingTime=f"{plan.stream.interval} seconds")
@@ -327,7 +327,8 @@ class _Worker:
 class _Batches:
     """Handles every batch of a query."""
 
-    def __init__(self, worker: _Worker, settings: StreamSettings, driver: Driver) -> None:
+    def __init__(self, spark: SparkSession, worker: _Worker, settings: StreamSettings, driver: Driver) -> None:
+        self._spark = spark
         self._worker = worker
         self._driver = driver
         self._query = settings.stream
@@ -348,10 +349,16 @@ class _Batches:
                 return
             plan = RefreshPlan.from_json(self._worker.text(answer.plan))
             result = store(frame.sparkSession, plan, self._driver, frame)
-            if late := self._driver.late_rows(self._query):
+            if late := self._late_rows():
                 result = replace(result, expectations=(*result.expectations, late_rows(late)))
             self._driver.write_text(plan.result_location, result.to_json())
             self._worker.wait(lambda said: said.batch == batch and said.is_done)
+
+    def _late_rows(self) -> int:
+        """Count the rows dropped as late so far in the current batch; Spark itself reports them only after it."""
+        running = next(active for active in self._spark.streams.active if active.name == self._query)
+        batch: Any = running._jsq.streamingQuery().lastExecution().executedPlan()
+        return _dropped_by(batch)
 
     def end(self) -> None:
         """Start no more batches, and wait for the running one."""
@@ -364,3 +371,14 @@ class _Batches:
         log = self._worker.text(f"{self._offsets}/{batch}")
         planned_at = json.loads(log.splitlines()[1])["batchTimestampMs"] / 1000
         return Ask(batch, hashlib.sha256(log.encode()).hexdigest(), max(0.0, time.time() - planned_at))
+
+
+_DROPPED = "numRowsDroppedByWatermark"
+
+
+def _dropped_by(operator: Any) -> int:
+    """Sum the metric of an operator and of those below it."""
+    counted = operator.metrics().get(_DROPPED)
+    inputs = operator.children()
+    own = int(counted.get().value()) if counted.isDefined() else 0
+    return own + sum(_dropped_by(inputs.apply(number)) for number in range(inputs.size()))

@@ -17,6 +17,7 @@ from airflow_dynamic_tables.catalog.base import (
     CatalogEntry,
     full_spec,
     function_taken,
+    is_found,
     no_function,
     no_partition,
     partition_keys,
@@ -215,11 +216,7 @@ class HiveFunctions(HivePartitions):
         return _function_from_hive(self._load_function(path))
 
     def function_exists(self, path: ObjectPath) -> bool:
-        try:
-            self._load_function(path)
-        except FunctionNotFoundError:
-            return False
-        return True
+        return is_found(FunctionNotFoundError, self._load_function, path)
 
     def _create_function(self, path: ObjectPath, function: CatalogFunction) -> None:
         self.load_database(path.database)

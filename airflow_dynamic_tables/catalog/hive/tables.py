@@ -9,7 +9,7 @@ from uuid import uuid4
 from hive_metastore.ttypes import Table, TableStatsRequest
 
 from airflow_dynamic_tables.catalog import delta_entries as delta
-from airflow_dynamic_tables.catalog.base import no_database, no_table, no_version, other_kind, table_taken
+from airflow_dynamic_tables.catalog.base import is_found, no_database, no_table, no_version, other_kind, table_taken
 from airflow_dynamic_tables.catalog.hive.encoding import adopted, column_statistics_of, from_hive, statistics_of, to_hive, update
 from airflow_dynamic_tables.catalog.hive.session import KEEP_STATISTICS, MAX_NAME, HiveDatabases, is_legal
 from airflow_dynamic_tables.catalog.values import (
@@ -96,11 +96,7 @@ class HiveTables(HiveDatabases):
         return {names[one.colName]: column_statistics_of(one.statsData) for one in answer}
 
     def table_exists(self, path: ObjectPath) -> bool:
-        try:
-            self.load(path)
-        except TableNotFoundError:
-            return False
-        return True
+        return is_found(TableNotFoundError, self.load, path)
 
     def _create_table(self, path: ObjectPath, table: AnyTable) -> None:
         """Create a table, dynamic table or view.

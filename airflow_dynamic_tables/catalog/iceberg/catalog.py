@@ -28,6 +28,7 @@ from airflow_dynamic_tables.catalog.base import (
     CatalogDefaults,
     CatalogEntry,
     database_taken,
+    is_found,
     no_database,
     no_table,
     no_version,
@@ -171,11 +172,7 @@ class IcebergDatabases(CatalogOfOperations):
         return CatalogDatabase(comment or None, {key: text for key, text in properties.items() if key not in _TECHNICAL})
 
     def database_exists(self, database: str) -> bool:
-        try:
-            self._properties(database)
-        except DatabaseNotFoundError:
-            return False
-        return True
+        return is_found(DatabaseNotFoundError, self._properties, database)
 
     def _create_database(self, database: str, value: CatalogDatabase) -> None:
         self.session.check_name("database", database)
@@ -265,11 +262,7 @@ class IcebergTables(IcebergDatabases):
         return value
 
     def table_exists(self, path: ObjectPath) -> bool:
-        try:
-            self.load(path)
-        except TableNotFoundError:
-            return False
-        return True
+        return is_found(TableNotFoundError, self.load, path)
 
     def _create_table(self, path: ObjectPath, table: AnyTable) -> None:
         value = check_kind(self.session.catalog, path, table)

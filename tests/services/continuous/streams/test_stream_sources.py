@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -25,17 +23,6 @@ from tests.support.streams import KAFKA_LOGIN, StreamSite, ids, turn_until
 pytestmark = pytest.mark.spark
 
 CONNECTION = "AIRFLOW_CONN_EVENTS-1"
-
-
-@pytest.fixture
-def site(tmp_path: Path, empty_state: Path) -> StreamSite:
-    return StreamSite(tmp_path, f"sqlite:///{shutil.copy(empty_state, tmp_path)}")
-
-
-@pytest.fixture
-def workspace(site: StreamSite) -> Iterator[Workspace]:
-    with site.open() as opened:
-        yield opened
 
 
 @pytest.fixture
