@@ -1,0 +1,95 @@
+"""Engines that are downloaded once, pinned by version and checksum in ``tests/engines/downloads.toml``."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+from tests.support.suite import missing_service
+
+_NAMED = Path(__file__).parents[1] / "engines" / "downloads.toml"
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "airflow-dynamic-tables" / "engines"
+_SECONDS = 1800
+
+_POM = """<project>
+<modelVersion>4.0.0</modelVersion><groupId>downloads</groupId><artifactId>downloads</artifactId><version>1</version>
+<dependencies><dependency><groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version></dependency></dependencies>
+</project>"""
+
+
+def spark_home(version: str) -> Path:
+    """Return the folder of a Spark, as ``SPARK_HOME`` names it.
+
+    :param version: its minor version, such as ``3.5``.
+    """
+    return _downloaded(f"spark-{version}") / "pyspark"
+
+
+def jars(name: str) -> list[Path]:
+    """Return the jars of an engine, by its name in ``downloads.toml``."""
+    return sorted(_downloaded(name).glob("*.jar"))
+
+
+@functools.cache
+def _downloaded(name: str) -> Path:
+    engine: dict[str, str] = tomllib.loads(_NAMED.read_text())[name]
+    folder = _CACHE / engine["sha256"]
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=folder.parent))
+        try:
+            _download(engine, unfinished)
+            unfinished.rename(folder)
+        except OSError:
+            if not folder.exists():  # another process was faster
+                raise
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    return folder
+
+
+def _download(engine: dict[str, str], folder: Path) -> None:
+    if "package" in engine:
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
+            requirements.write(f"{engine['package']} --hash=sha256:{engine['sha256']}\n")
+            requirements.flush()
+            _run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), "-r", requirements.name)
+        for script in (folder / "pyspark" / "bin").iterdir():
+            script.chmod(0o755)
+        return
+    if "jar" in engine:
+        _maven("copy", f"-Dartifact={engine['jar']}", folder)
+        (jar,) = folder.iterdir()
+        found = _sha256(jar.read_bytes())
+    else:
+        with tempfile.TemporaryDirectory() as project:
+            pom = Path(project, "pom.xml")
+            pom.write_text(_POM.format(*engine["jars"].split(":")))
+            _maven("copy-dependencies", "-DincludeScope=runtime", folder, "-f", str(pom))
+        listed = "".join(f"{_sha256(jar.read_bytes())}  {jar.name}\n" for jar in sorted(folder.iterdir()))
+        found = _sha256(listed.encode())
+    if found != engine["sha256"]:
+        raise AssertionError(f"{engine}: the downloaded files have the checksum {found}")
+
+
+def _maven(goal: str, argument: str, folder: Path, *options: str) -> None:
+    if shutil.which("mvn") is None:
+        missing_service("needs Maven: apt-get install -y maven")
+    _run("mvn", "--quiet", "--batch-mode", f"dependency:{goal}", argument, f"-DoutputDirectory={folder}", *options)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    if done.returncode:
+        missing_service(f"a download failed: {' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
