@@ -40,7 +40,9 @@ from tests.support.suite import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.support.iceberg_rest.apache import ApacheRest
     from tests.support.iceberg_rest.server import IcebergRest
+    from tests.support.iceberg_spark import IcebergSpark
 
 # Airflow reads its environment when it is imported: before that of any test module.
 _AIRFLOW_HOME = tempfile.mkdtemp(prefix="airflow-home-")
@@ -221,9 +223,27 @@ def iceberg_rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergRe
 
 
 @pytest.fixture(scope="session")
+def apache_rest(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheRest]:  # noqa: ARG001 - it must be there
+    """Iceberg's own REST catalog; whoever uses it empties it first."""
+    from tests.support.iceberg_rest.apache import running_apache_rest  # PyIceberg, for those who need it
+
+    with running_apache_rest(tmp_path_factory.mktemp("apache-rest")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def plain_spark(hive_metastore: HiveMetastore) -> Iterator[PlainSpark]:
     """A Spark session on the metastore, in a process that has nothing of ours."""
     with running_plain_spark(hive_metastore.uri, hive_metastore.warehouse) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def iceberg_spark(java: None) -> Iterator[IcebergSpark]:  # noqa: ARG001 - it must be there
+    """A Spark session with Iceberg's own library, in a process that has nothing of ours."""
+    from tests.support.iceberg_spark import running_iceberg_spark  # SQLAlchemy, for those who need it
+
+    with running_iceberg_spark() as opened:
         yield opened
 
 

@@ -155,7 +155,7 @@ def test_the_tests_mirror_the_package() -> None:
     """But for those of everything at once, and what they share; every folder of them is a package that says what it is."""
     modules = [path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("*.py")]
     folders = {path.parent for path in modules if path.parent.parts}
-    of_all = {"contracts", "docs", "faults", "scripts", "support", "system"}
+    of_all = {"contracts", "docs", "engines", "faults", "scripts", "support", "system"}
     assert {folder for folder in folders if folder.parts[0] not in of_all and not _is_of_the_package(folder)} == set()
     assert {folder for folder in folders if folder / "__init__.py" not in modules} == set()
 

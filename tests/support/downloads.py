@@ -10,7 +10,9 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.support.suite import missing_service
 
@@ -20,8 +22,10 @@ _SECONDS = 1800
 
 _POM = """<project>
 <modelVersion>4.0.0</modelVersion><groupId>downloads</groupId><artifactId>downloads</artifactId><version>1</version>
-<dependencies><dependency><groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version></dependency></dependencies>
+<dependencies>{}</dependencies>
 </project>"""
+
+_DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"
 
 
 def spark_home(version: str) -> Path:
@@ -39,8 +43,8 @@ def jars(name: str) -> list[Path]:
 
 @functools.cache
 def _downloaded(name: str) -> Path:
-    engine: dict[str, str] = tomllib.loads(_NAMED.read_text())[name]
-    folder = _CACHE / engine["sha256"]
+    engine: dict[str, Any] = tomllib.loads(_NAMED.read_text())[name]
+    folder = _CACHE / str(engine["sha256"])
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=folder.parent))
@@ -55,7 +59,7 @@ def _downloaded(name: str) -> Path:
     return folder
 
 
-def _download(engine: dict[str, str], folder: Path) -> None:
+def _download(engine: Mapping[str, Any], folder: Path) -> None:
     if "package" in engine:
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
             requirements.write(f"{engine['package']} --hash=sha256:{engine['sha256']}\n")
@@ -71,12 +75,17 @@ def _download(engine: dict[str, str], folder: Path) -> None:
     else:
         with tempfile.TemporaryDirectory() as project:
             pom = Path(project, "pom.xml")
-            pom.write_text(_POM.format(*engine["jars"].split(":")))
+            pom.write_text(_POM.format("".join(map(_dependency, engine["jars"]))))
             _maven("copy-dependencies", "-DincludeScope=runtime", folder, "-f", str(pom))
         listed = "".join(f"{_sha256(jar.read_bytes())}  {jar.name}\n" for jar in sorted(folder.iterdir()))
         found = _sha256(listed.encode())
     if found != engine["sha256"]:
         raise AssertionError(f"{engine}: the downloaded files have the checksum {found}")
+
+
+def _dependency(artifact: str) -> str:
+    group, name, version, *classifier = artifact.split(":")
+    return _DEPENDENCY.format(group, name, version, "".join(f"<classifier>{one}</classifier>" for one in classifier))
 
 
 def _maven(goal: str, argument: str, folder: Path, *options: str) -> None:

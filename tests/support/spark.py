@@ -1,4 +1,4 @@
-"""A Spark that stays open on a Hive metastore and knows nothing of this package: what other engines do and see."""
+"""Spark sessions of processes that know nothing of this package: what other engines do and see."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,11 @@ from typing import IO, Any
 
 _PROGRAM = """
 import json, sys
+
+sys.path[:0] = json.loads(sys.argv[3])
 from pyspark.sql import SparkSession
 
-builder = SparkSession.builder.master("local[2]").enableHiveSupport()
+builder = SparkSession.builder.master("local[2]")
 for key, value in json.loads(sys.argv[1]).items():
     builder = builder.config(key, value)
 spark = builder.getOrCreate()
@@ -55,24 +57,41 @@ class PlainSpark:
 
 @contextmanager
 def running_plain_spark(uri: str, warehouse: str) -> Iterator[PlainSpark]:
-    """Start one; it is gone afterwards."""
+    """Start one on a Hive metastore; it is gone afterwards."""
     settings = {
+        "spark.sql.catalogImplementation": "hive",
         "spark.hadoop.hive.metastore.uris": uri,
         "spark.sql.warehouse.dir": warehouse,
+        "spark.hadoop.hive.exec.dynamic.partition.mode": "nonstrict",
+    }
+    with running_session(settings) as opened:
+        yield opened
+
+
+@contextmanager
+def running_session(settings: Mapping[str, str], home: Path | None = None) -> Iterator[PlainSpark]:
+    """Start a Spark of its own process; it is gone afterwards.
+
+    :param home: the ``SPARK_HOME`` of another version than the installed one, see :func:`tests.support.downloads.spark_home`.
+    """
+    settings = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
-        "spark.hadoop.hive.exec.dynamic.partition.mode": "nonstrict",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        **settings,
     }
+    imported = [str(home.parent), *map(str, (home / "python" / "lib").glob("py4j*.zip"))] if home is not None else []
     with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("w+") as log:
         reading, writing = os.pipe()
         process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _PROGRAM, json.dumps(settings), str(writing)],
+            [sys.executable, "-I", "-c", _PROGRAM, json.dumps(settings), str(writing), json.dumps(imported)],
             cwd=folder,
+            env={**os.environ, **({"SPARK_HOME": str(home)} if home is not None else {})},
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,

@@ -20,6 +20,7 @@ NEEDS = {
     "embedded_airflow": ("system",),
     "hive_metastore": ("metastore",),
     "hive_metastore_on_postgres": ("metastore", "postgres"),
+    "iceberg_spark": ("spark",),
     "plain_spark": ("metastore", "spark"),
     "postgres": ("postgres",),
     "spark": ("spark",),
@@ -30,6 +31,7 @@ NEEDS = {
 SERVERS = {
     "stack": "airflow",
     "hive_metastore_on_postgres": "metastore-on-postgres",
+    "iceberg_spark": "iceberg-spark",
     "plain_spark": "metastore",
     "hive_metastore": "metastore",
     "connect_server": "connect-server",

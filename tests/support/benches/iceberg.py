@@ -11,17 +11,19 @@ import pytest
 from airflow_dynamic_tables.catalog.iceberg.catalog import IcebergCatalog
 from airflow_dynamic_tables.clients.iceberg.servers import IcebergServer
 from tests.support.benches.catalogs import empty_hive_catalog, new_name
+from tests.support.iceberg_rest.apache import ApacheRest
 from tests.support.iceberg_rest.server import IcebergRest
 from tests.support.object_store import ObjectStore, running_object_store
 
 _MARKS: dict[str, list[pytest.MarkDecorator]] = {
     "rest": [],
+    "apache rest": [pytest.mark.large],
     "sql": [pytest.mark.large],
     "postgres": [pytest.mark.postgres, pytest.mark.large],
     "hive": [pytest.mark.metastore, pytest.mark.postgres, pytest.mark.large],
     "glue": [pytest.mark.large],
 }
-"""The protocol that has a server of its own is always tried; the others differ in what PyIceberg does for them."""
+"""The stand-in for a REST catalog is always tried; the others differ in what PyIceberg does for them, or are other servers."""
 
 _LACKS = pytest.mark.lacks("details", "dots in names", "renamed databases")
 
@@ -39,6 +41,10 @@ def iceberg_server(kind: str, folder: Path, request: pytest.FixtureRequest) -> I
         rest: IcebergRest = request.getfixturevalue("iceberg_rest")
         rest.empty()
         yield IcebergServer(name, "rest", {"uri": rest.uri, **warehouse})
+    elif kind == "apache rest":
+        apache: ApacheRest = request.getfixturevalue("apache_rest")
+        apache.empty()
+        yield IcebergServer(name, "rest", {"uri": apache.uri, **warehouse})
     elif kind == "hive":
         metastore = request.getfixturevalue("hive_metastore_on_postgres")  # which lets columns have any types
         with closing(empty_hive_catalog(name, metastore)):

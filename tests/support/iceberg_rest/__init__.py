@@ -1,1 +1,1 @@
-"""A server of Iceberg's REST protocol for the tests: nobody keeps a small one that could be installed."""
+"""Servers of Iceberg's REST protocol: a stand-in that fails on demand, and Iceberg's own."""
