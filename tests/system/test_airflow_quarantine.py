@@ -55,7 +55,7 @@ def test_the_refresh_fails_at_once_and_somebody_is_asked(stack: Stack, asked: li
         assert "row_count: 1 rows; at least 2 expected" in shown
         assert "1 rows are in quarantine, for example:\n\n| x |\n| --- |\n| 1 |" in shown
         assert events(stack, run_id) == []
-    assert sorted(stack.airflow.stages()) == sorted(token(stack, run_id) for run_id in asked)
+    assert sorted(stack.airflow.stages(TABLE)) == sorted(token(stack, run_id) for run_id in asked)
 
 
 @pytest.mark.large
@@ -79,6 +79,6 @@ def test_abort_publish_and_the_command_line(stack: Stack, asked: list[str]) -> N
     states = {refresh.token: (refresh.state, refresh.error) for refresh in stack.airflow.refreshes(TABLE)}
     assert states[token(stack, first)] == (RefreshState.ABORTED, "aborted by admin in Airflow")
     assert states[token(stack, second)] == states[token(stack, third)] == (RefreshState.SUCCEEDED, None)
-    assert stack.airflow.stages() == []
+    assert stack.airflow.stages(TABLE) == []
     ends = {first: "failed", second: "success", third: "success"}
     until("end of the runs", lambda: {run["dag_run_id"]: run["state"] for run in stack.runs(DAG)} == ends)
