@@ -236,7 +236,7 @@ class Cache:
 
         It is called at most once for the same text and version.
         """
-        return judge(query, self.analyse(query), functools.partial(self._refusal, spark, query))
+        return judge(query, self.analyse(query), functools.partial(self._refusal, spark, query), spark.version)
 
     def _refusal(self, spark: SparkParser, query: str) -> Refusal | None:
         name = f"refusals/{_digest(_versions(), spark.version, query)}.json"

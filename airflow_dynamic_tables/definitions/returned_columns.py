@@ -115,7 +115,9 @@ class ReturnedColumns:
         settings = {key: value for key, value in table.spark.conf.items() if decides_rows(key)}
         returned = self._cache.returned(self._spark, framed.text, {**DEFAULTS, **settings, **FIXED, TIME_ZONE: table.timezone})
         if returned.refusal is not None:
-            return QueryProblem(framed.offset(returned.refusal), f"Spark refuses this query: {returned.refusal.message}")
+            return QueryProblem(
+                framed.offset(returned.refusal), f"Spark {self._spark.version} refuses this query: {returned.refusal.message}"
+            )
         if not returned.columns:
             self.unchecked[name] = "it calls functions, or returns types, that only a session of Spark knows"
             return None

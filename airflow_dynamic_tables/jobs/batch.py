@@ -17,6 +17,7 @@ from airflow_dynamic_tables.jobs.column_types import check_partition_key, ddl, s
 from airflow_dynamic_tables.jobs.driver import Driver
 from airflow_dynamic_tables.jobs.expectations import repeated, results, violations_in_stage, without_dropped
 from airflow_dynamic_tables.jobs.files import exactly
+from airflow_dynamic_tables.jobs.messages import message, refused
 from airflow_dynamic_tables.jobs.query import check_columns, settle_settings
 from airflow_dynamic_tables.jobs.readers import bind, check_spelling
 from airflow_dynamic_tables.jobs.servers import ServerTable
@@ -68,7 +69,7 @@ def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store:
     written = time.monotonic()
     stored = spark.read.schema(frame.schema).format(plan.file_format).load(exactly(plan.data_location))
     rows, partitions, violations = _written(plan, stored)
-    expectations = results(plan.expectations, {**violations, **repeated(stored, plan.expectations), **dropped(rows)})
+    expectations = results(plan.expectations, {**violations, **repeated(stored, plan.expectations), **dropped()})
     inspected = time.monotonic()
     table_bytes = table.fill(stored, rows) if table is not None else 0
     copied = {"copy": round(time.monotonic() - inspected, 3)} if table is not None else {}
@@ -104,8 +105,19 @@ def _fitting_columns(plan: RefreshPlan, frame: DataFrame) -> tuple[Column, ...]:
 def planned_rows(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> DataFrame:
     """The query's rows of the planned partitions, from views that are already bound.
 
-    :raises ValueError: when the query reads something else, or does not return the partition keys.
+    :raises ValueError: when Spark refuses the query, or it reads something else, or does not return the partition keys.
     """
+    try:
+        frame = _checked_query(spark, plan, driver)
+        names = frame.columns  # a Spark Connect server only looks at the query now
+    except AnalysisException as error:
+        raise ValueError(refused(spark.version, message(error))) from error
+    if missing := [column for column in map(source_column, plan.partition_keys) if column not in names]:
+        raise ValueError(f"the query does not return partition key {missing[0]!r}")
+    return frame if plan.partitions.is_whole else frame.where(plan.partitions.predicate)
+
+
+def _checked_query(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> DataFrame:
     driver.check_query(plan.query, [source.view for source in plan.sources])
     check_columns(spark, plan.query, plan.sources)
     for source in plan.sources if plan.settings.get("spark.sql.caseSensitive", "").strip().lower() == "true" else ():
@@ -113,10 +125,7 @@ def planned_rows(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> Data
     for expected in plan.expectations:
         if expected.predicate is not None:
             driver.check_query(f"SELECT (\n{expected.predicate}\n)", ())
-    frame = spark.sql(plan.query)
-    if missing := [column for column in map(source_column, plan.partition_keys) if column not in frame.columns]:
-        raise ValueError(f"the query does not return partition key {missing[0]!r}")
-    return frame if plan.partitions.is_whole else frame.where(plan.partitions.predicate)
+    return spark.sql(plan.query)
 
 
 def _staged_files(plan: RefreshPlan, driver: Driver, rows: int) -> tuple[StagedFile, ...]:

@@ -29,15 +29,22 @@ from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, JAVA_CALLS, Ability, ability_of
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.jobs.driver import Driver
+from airflow_dynamic_tables.jobs.messages import refused
 from airflow_dynamic_tables.jobs.query import LEAVES, WINDOWS, SessionSettings, check_name, check_windows
+
+REDACTION = "spark.sql.redaction.string.regex"
+"""The setting by which Spark redacts its records of queries."""
 
 _NOTHING_IS_CUT = {
     "spark.sql.debug.maxToStringFields": "2000000000",
     "spark.sql.maxPlanStringLength": "2147483632",
     # A deployment may redact parts of plans, and with them names of relations.
-    "spark.sql.redaction.string.regex": "(?!)",
+    REDACTION: "(?!)",
 }
 """Session settings during the explanation: a truncated plan could not be checked."""
+
+_HIDDEN = "*********(redacted)"
+"""Spark's text in the place of a redacted one."""
 
 _NODE = re.compile(r"^(?P<prefix>(?:[: ] {2})*)(?:\+- |:- )[!'~]?(?P<kind>\w+)")
 """The first line of a node. A string literal with line breaks may look like one, too."""
@@ -121,7 +128,9 @@ class ExplainedQueries:
             with self._whole():
                 text = str(self._spark.sql(statement).collect()[0][0])
         except AnalysisException as error:  # includes parser errors
-            raise ValueError(_as_of_the_query(str(error), query)) from None
+            raise ValueError(refused(self._spark.version, _as_of_the_query(str(error), query))) from None
+        if _HIDDEN in text:
+            raise ValueError(_not_checked(f"the server's {REDACTION} hides parts of it"))
         _, found_shallow, rest = text.partition(f"SubqueryAlias {shallow}\n")
         first, found_deep, rest = rest.partition(f"SubqueryAlias {deep}\n")
         second, found_end, _ = rest.partition(f"WindowSpecReference({end})")
@@ -133,12 +142,15 @@ class ExplainedQueries:
     @contextmanager
     def _whole(self) -> Iterator[None]:
         settings = ConnectSettings(self._spark)
-        before = {name: value for name, value in settings.set_by_anybody().items() if name in _NOTHING_IS_CUT}
+        known = {name: value for name, value in settings.set_by_anybody().items() if name in _NOTHING_IS_CUT}
+        before = {name: value for name, value in known.items() if value is not None}
+        # Values that the server hides could not be restored.
+        changed = {name: value for name, value in _NOTHING_IS_CUT.items() if name in before or name not in known}
         try:
-            settings.change(_NOTHING_IS_CUT)
+            settings.change(changed)
             yield
         finally:
-            settings.change(before, defaults=_NOTHING_IS_CUT.keys() - before.keys())
+            settings.change(before, defaults=changed.keys() - before.keys())
 
 
 def _as_of_the_query(message: str, query: str) -> str:
@@ -286,7 +298,7 @@ class ConnectSettings(SessionSettings):
     def __init__(self, spark: SparkSession) -> None:
         self._client: Any = spark.client
 
-    def set_by_anybody(self) -> dict[str, str]:
+    def set_by_anybody(self) -> dict[str, str | None]:
         return dict(self._answer(ConfigRequest.Operation(get_all=ConfigRequest.GetAll())).pairs)
 
     def values(self, names: Collection[str]) -> dict[str, str | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 
@@ -13,29 +13,28 @@ from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, ExpectationResult
 
 
-def without_dropped(frame: DataFrame, expectations: Sequence[Expectation]) -> tuple[DataFrame, Callable[[int], dict[str, int]]]:
+def without_dropped(frame: DataFrame, expectations: Sequence[Expectation]) -> tuple[DataFrame, Callable[[], dict[str, int]]]:
     """The rows without those that expectations drop.
 
-    :return: the rows, and a function that returns the violations of each expectation, given the number of rows written; they are
-        counted during writing, without running the query twice.
+    :return: the rows, and a function that returns the violations of each expectation; they are counted during writing, without
+        running the query twice, unless Spark loses them.
     """
     violated = {expected.name: _violated(expected) for expected in expectations if expected.action is Action.DROP}
     if not violated:
-        return frame, lambda _: {}
+        return frame, dict
     observation = Observation()
-    counted = frame.observe(observation, *(F.count_if(column).alias(name) for name, column in violated.items()))
-    kept = counted.where(~reduce(or_, violated.values()))
-    return kept, lambda rows: _observed(observation, violated, rows)
+    counts = [F.count_if(column).alias(name) for name, column in violated.items()]
+    kept = frame.observe(observation, *counts).where(~reduce(or_, violated.values()))
 
+    def count() -> dict[str, int]:
+        try:
+            return {name: observation.get[name] for name in violated}
+        except Exception:  # the type depends on the kind of session: Py4J's error or a KeyError
+            # Spark knew that there are no rows; Spark 3.5 forgets the counts of a stage without rows, and a server of Spark 4.0
+            # may end a query before it has its counts.
+            return frame.agg(*counts).collect()[0].asDict()
 
-def _observed(observation: Observation, names: Iterable[str], rows: int) -> dict[str, int]:
-    try:
-        counted = observation.get
-        return {name: counted[name] for name in names}
-    except Exception:  # the type depends on the kind of session: Py4J's error or a KeyError
-        if rows:
-            raise
-        return dict.fromkeys(names, 0)  # Spark skipped execution because it knew that there are no rows
+    return kept, count
 
 
 def violations_in_stage(expectations: Sequence[Expectation]) -> dict[str, Column]:

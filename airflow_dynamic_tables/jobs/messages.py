@@ -40,6 +40,11 @@ def message(error: BaseException) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
+def refused(version: str, words: str) -> str:
+    """The message of a Spark that refuses a text, with its version, because another one may know its syntax or functions."""
+    return f"Spark {version}: {words}"
+
+
 def _java_causes(java: Any) -> list[str]:
     """The messages of a Java exception and its causes, outermost first; the last one includes its class."""
     causes = [java]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 
+from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 from pyspark.sql.types import StringType, StructField, StructType
@@ -13,7 +14,9 @@ from airflow_dynamic_tables.core.partitions import NULL_PARTITION
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding, SourcePart
 from airflow_dynamic_tables.jobs.driver import Driver
 from airflow_dynamic_tables.jobs.files import exactly
+from airflow_dynamic_tables.jobs.messages import message, refused
 from airflow_dynamic_tables.jobs.servers import as_stored, needing, password_for
+from airflow_dynamic_tables.jobs.spark_3 import from_ddl, metadata_column
 
 _BY_NAME = ("parquet", "orc")
 
@@ -35,7 +38,10 @@ def frame_of(spark: SparkSession, source: SourceBinding, driver: Driver) -> Data
         return spark.sql(f"SELECT * FROM {source.table} VERSION AS OF {source.version}")
     if not source.has_files:
         return _of_server(spark, source, driver)
-    schema = schema_of(source)
+    try:
+        schema = schema_of(source)
+    except ParseException as error:
+        raise ValueError(f"source {source.identifier}: {refused(spark.version, message(error))}") from error
     if source.parts:
         return reduce(DataFrame.union, (_part(spark, source, part, driver) for part in source.parts))
     if not source.files:
@@ -94,7 +100,7 @@ def _part(spark: SparkSession, source: SourceBinding, part: SourcePart, driver: 
     frame = _files(spark, source, in_files, part)
     _check_files(frame, source, len(part.files), driver)
     if part.deleted:
-        frame = frame.where(~frame.metadataColumn("_metadata")["row_index"].isin(list(part.deleted)))
+        frame = frame.where(~metadata_column(frame, "_metadata")["row_index"].isin(list(part.deleted)))
     columns = (
         _value(part.values[field.name]).cast(field.dataType).alias(field.name)
         if field.name in part.values
@@ -127,7 +133,7 @@ def schema_of(source: SourceBinding) -> StructType | None:
     """The declared schema; undeclared partition keys are strings."""
     if source.schema is None:
         return None
-    declared = StructType.fromDDL(source.schema)
+    declared = from_ddl(source.schema)
     fields = declared.fields if isinstance(declared, StructType) else []
     names = [field.name for field in fields]
     return StructType([*fields, *(StructField(key, StringType()) for key in source.partition_keys if key not in names)])

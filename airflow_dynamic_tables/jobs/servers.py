@@ -14,6 +14,7 @@ from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.plan import TimeColumn
 from airflow_dynamic_tables.core.sinks import Sink
 from airflow_dynamic_tables.jobs.driver import Driver
+from airflow_dynamic_tables.jobs.spark_3 import from_ddl, is_spark_3
 
 
 def password_for(who: str, variable: str | None, driver: Driver) -> str | None:
@@ -70,7 +71,7 @@ def _is_same(column: Column, number: Column, who: str) -> Column:
 def _stored(time: TimeColumn) -> Column:
     if time.type == "date":
         return F.col(quote(time.name))
-    kind = T.DataType.fromDDL(time.type)
+    kind = from_ddl(time.type)
     number = F.col(quote(time.number))
     if isinstance(kind, T.ArrayType):
         element = kind.elementType
@@ -83,7 +84,8 @@ def _value(number: Column, kind: T.DataType) -> Column:
         case T.DateType():
             return F.date_from_unix_date(number)
         case T.TimestampNTZType():
-            return F.timestamp_add("MICROSECOND", number, F.expr("TIMESTAMP_NTZ'1970-01-01 00:00:00'"))
+            seconds = number.cast("decimal(20,0)") / 1_000_000
+            return F.expr("TIMESTAMP_NTZ'1970-01-01 00:00:00'") + seconds.cast("interval second")
     return F.timestamp_micros(number)
 
 
@@ -136,7 +138,16 @@ class ServerTable:
         nullable = T.StructType([T.StructField(field.name, field.dataType) for field in schema.fields])
         empty = self._spark.createDataFrame([], nullable)
         with needing(self._sink.driver, self._who, self._driver):
-            empty.write.jdbc(self._sink.url, self._sink.table, "overwrite", self._login)
+            writer = empty.write.option("createTableOptions", self._with_time_zones(schema))
+            writer.jdbc(self._sink.url, self._sink.table, "overwrite", self._login)
+
+    def _with_time_zones(self, schema: T.StructType) -> str:
+        """What follows the statement that creates the table: Spark 3.5 creates instants without time zone."""
+        instants = [field.name.replace('"', '""') for field in schema.fields if isinstance(field.dataType, T.TimestampType)]
+        if not instants or not is_spark_3(self._spark.version):
+            return ""
+        changes = ", ".join(f'ALTER COLUMN "{name}" TYPE timestamp with time zone' for name in instants)
+        return f"; ALTER TABLE {self._sink.table} {changes}"
 
     def fill(self, stored: DataFrame, rows: int) -> int:
         """Copy the rows of the stage's files into the empty table.

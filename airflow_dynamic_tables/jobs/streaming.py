@@ -49,6 +49,7 @@ from airflow_dynamic_tables.jobs.column_types import storable
 from airflow_dynamic_tables.jobs.driver import Driver
 from airflow_dynamic_tables.jobs.files import create_text, exactly, list_names, qualified, read_text, write_text
 from airflow_dynamic_tables.jobs.readers import frame_of, password_of, schema_of
+from airflow_dynamic_tables.jobs.spark_3 import condition
 
 EVERY_FILE = {"maxFileAge": "36500d", "latestFirst": "false", "fileNameOnly": "false", "cleanSource": "off"}
 """Options of Spark's file stream; by default it silently ignores files a week older than the newest one."""
@@ -96,7 +97,7 @@ def _endless(spark: SparkSession, source: SourceBinding, driver: Driver, endless
     try:
         frame = spark.readStream.format(source.format).options(**source.options).options(**more).load()
     except AnalysisException as error:
-        if error.getCondition() not in _NOT_FOUND or not endless.package:
+        if condition(error) not in _NOT_FOUND or not endless.package:
             raise
         raise ValueError(
             f"source {source.identifier} needs Spark's connector for {source.format}; name its package in the definition, for "

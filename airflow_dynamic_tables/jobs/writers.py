@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import count, islice
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
@@ -15,6 +14,7 @@ from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.partition_transforms import HiddenKey, hidden_key, source_column
 from airflow_dynamic_tables.core.partitions import NULL_PARTITION
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.jobs.spark_3 import rebalanced
 
 
 def write(frame: DataFrame, plan: RefreshPlan) -> None:
@@ -32,16 +32,8 @@ def write(frame: DataFrame, plan: RefreshPlan) -> None:
         folders = list(islice((name for name in map("_partition_{}".format, count()) if name not in taken), len(folders)))
         for folder, key in zip(folders, plan.partition_keys, strict=True):
             frame = frame.withColumn(folder, _folder(frame, key))
-    balanced = _rebalanced(frame, [F.col(quote(folder)) for folder in folders])
+    balanced = rebalanced(frame, [F.col(quote(folder)) for folder in folders])
     balanced.write.mode("overwrite").partitionBy(*folders).format(plan.file_format).save(plan.data_location)
-
-
-def _rebalanced(frame: DataFrame, keys: list[Column]) -> DataFrame:
-    if not frame.sparkSession.version.startswith("3."):
-        return frame.hint("rebalance", *keys)
-    python: Any = frame
-    columns: list[Any] = keys  # in Spark 3.5, only expressions of Java can be columns of a hint
-    return DataFrame(python._jdf.hint("rebalance", python._jseq([column._jc.expr() for column in columns])), frame.sparkSession)
 
 
 def _folder(frame: DataFrame, name: str) -> Column:
@@ -73,8 +65,8 @@ def _hash_of_bytes(value: Column) -> Column:
     """The hash of any number of bytes, as an unsigned 32-bit number in a bigint; not null for null."""
     length = F.octet_length(value)
     whole = length - length % 4
-    of_whole = _unsigned(F.hash(F.lit(_HASHED_TO_ZERO), F.substring(value, F.lit(1), whole)))
-    rest = F.rpad(F.hex(F.substring(value, whole + 1, F.lit(3))), 6, "0")
+    of_whole = _unsigned(F.hash(F.lit(_HASHED_TO_ZERO), F.substr(value, F.lit(1), whole)))
+    rest = F.rpad(F.hex(F.substr(value, whole + 1, F.lit(3))), 6, "0")
     in_order = F.concat(F.substring(rest, 5, 2), F.substring(rest, 3, 2), F.substring(rest, 1, 2))
     mixed = _let(F.conv(in_order, 16, 10).cast("bigint"), _mixed_in)
     before = _let(_before_end(of_whole), lambda hashed: hashed.bitwiseXOR(whole.cast("bigint")))

@@ -36,7 +36,7 @@ from airflow_dynamic_tables.exceptions import (
     SchemaEvolutionError,
 )
 from airflow_dynamic_tables.jobs.batch import refresh
-from airflow_dynamic_tables.jobs.connect_driver import ConnectDriver
+from airflow_dynamic_tables.jobs.connect_driver import REDACTION, ConnectDriver, ConnectSettings
 from airflow_dynamic_tables.jobs.messages import message
 from airflow_dynamic_tables.jobs.query_tests import run_query_tests
 from airflow_dynamic_tables.redaction import HIDDEN
@@ -206,9 +206,6 @@ _LONGEST_WAIT_FOR_CORES = 1_800.0
 A busy server assigns a core much earlier. Otherwise its cores are held by a query without end, or by orphaned tasks.
 """
 
-_REDACTION = "spark.sql.redaction.string.regex"
-"""The setting by which Spark redacts its records of queries."""
-
 _PASSWORDS = r'(?s)key: "password"\s+value: "(?:[^"\\]|\\.)*"'
 """The password of a JDBC source in the text of a request, which the server's event log contains completely."""
 
@@ -270,6 +267,7 @@ class SparkConnectRunner(Runner):
                 driver = WorkerDriver(spark, folder, environment, self._on_line)
                 self._application_id = driver.application_id
                 self._on_line(f"Spark application {self._application_id} of {channel.endpoint}")
+                self._hide_passwords(spark, bool(environment))
                 self._apply_settings(spark)
                 self._add_jars(driver)
                 yield spark, driver
@@ -346,9 +344,18 @@ class SparkConnectRunner(Runner):
                     self._finish(f"The Spark Connect server {channel.endpoint} is gone, or forgot this session; refresh again.")
                 return
 
+    def _hide_passwords(self, spark: AnySparkSession, has_passwords: bool) -> None:
+        known = ConnectSettings(spark).set_by_anybody().get(REDACTION, "")
+        if known is not None:
+            spark.conf.set(REDACTION, f"{_PASSWORDS}|{known}" if known else _PASSWORDS)
+        elif has_passwords:
+            raise ConfigurationError(
+                f"Spark {spark.version} at this address hides the value of its {REDACTION}, so that the password of this job "
+                "cannot be added to it, and its log would show the password; take the words secret, password and token out of "
+                "that value, or refresh this table through spark-submit."
+            )
+
     def _apply_settings(self, spark: AnySparkSession) -> None:
-        known = spark.conf.get(_REDACTION, None)
-        spark.conf.set(_REDACTION, f"{_PASSWORDS}|{known}" if known else _PASSWORDS)
         for name, value in self._settings.conf.items():
             try:
                 spark.conf.set(name, value)

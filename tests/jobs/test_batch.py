@@ -26,6 +26,7 @@ from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.iceberg.table import IcebergTable
 from airflow_dynamic_tables.jobs.messages import message
 from tests.support.jobs import refresh
+from tests.support.spark_version import since
 
 pytestmark = pytest.mark.spark
 
@@ -75,6 +76,7 @@ def test_what_the_table_cannot_have_is_refused_before_a_row_is_computed(spark: S
             refresh(spark, planned)
 
 
+@since(4, 0)
 def test_a_collation_that_is_dropped_is_said(spark: SparkSession, plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
     columns = (
         "'a' COLLATE UTF8_LCASE AS k",

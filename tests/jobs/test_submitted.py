@@ -13,6 +13,7 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
 from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
+from tests.support.spark_version import SPARK_VERSION
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java")]
 
@@ -80,13 +81,16 @@ def log_of(plan: Plan, setting: str, value: str) -> list[str]:
     return lines
 
 
+TOO_BAD = "[USER_RAISED_EXCEPTION] too bad SQLSTATE: P0001" if SPARK_VERSION >= (4,) else "java.lang.RuntimeException: too bad"
+
+
 def test_a_job_that_fails_says_why_in_sparks_words(plan: Plan) -> None:
     planned = plan("SELECT cast(raise_error('too bad') AS int) AS n")
     with pytest.raises(JobFailedError) as caught:
         run(planned)
-    assert str(caught.value) == "[USER_RAISED_EXCEPTION] too bad SQLSTATE: P0001"
+    assert str(caught.value) == TOO_BAD
     assert caught.value.application_id is not None
-    assert "Refresh of lake.sales.t failed: [USER_RAISED_EXCEPTION] too bad" in caught.value.log_tail
+    assert f"Refresh of lake.sales.t failed: {TOO_BAD}" in caught.value.log_tail
     with pytest.raises(FileNotFoundError):
         read_text(planned.result_location)
 

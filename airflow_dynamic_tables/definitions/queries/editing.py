@@ -13,22 +13,23 @@ from airflow_dynamic_tables.definitions.queries.text import Analysis, QueryProbl
 _ADVICE = "Spark can parse this query, but the tables it reads cannot be told; write this part another way"
 
 
-def judge(query: str, analysis: Analysis, ask: Callable[[], Refusal | None]) -> Analysis:
+def judge(query: str, analysis: Analysis, ask: Callable[[], Refusal | None], version: str) -> Analysis:
     """Return the analysis with the syntax errors reported by Spark in place of those of sqlglot.
 
     :param ask: asks Spark. It is not called for a query that has other problems, because these are more specific.
+    :param version: of that Spark; another one may know the syntax.
     """
     if any(not problem.unread for problem in analysis.problems):
         return analysis
     refusal = ask()
     if refusal is not None:
-        return Analysis(analysis.text, problems=(_problem(query, refusal, analysis),))
+        return Analysis(analysis.text, problems=(_problem(query, refusal, analysis, version),))
     return replace(analysis, problems=tuple(map(_not_understood, analysis.problems)))
 
 
-def _problem(query: str, refusal: Refusal, analysis: Analysis) -> QueryProblem:
+def _problem(query: str, refusal: Refusal, analysis: Analysis, version: str) -> QueryProblem:
     """Return the problem that Spark reported; if it has no position, at the position where sqlglot failed."""
-    message = f"bad SQL: Spark cannot parse this: {refusal.message}"
+    message = f"bad SQL: Spark {version} cannot parse this: {refusal.message}"
     if refusal.place is None:
         return QueryProblem(analysis.problems[0].offset if analysis.problems else 0, message)
     line, column = refusal.place

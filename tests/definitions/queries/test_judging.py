@@ -24,12 +24,12 @@ QUERIES = {
     "ours_reads_too_much": (
         "SELECT a[1:2] AS a FROM t",
         None,
-        "1:21: bad SQL: Spark cannot parse this: [PARSE_SYNTAX_ERROR] Syntax error at or near '2'",
+        "1:21: bad SQL: Spark VERSION cannot parse this: [PARSE_SYNTAX_ERROR] Syntax error at or near '2'",
     ),
     "nobody_reads_it": (
         "SELEC 1",
         "1:16: bad SQL: unexpected '1'",
-        "1:10: bad SQL: Spark cannot parse this: [PARSE_SYNTAX_ERROR] Syntax error at or near 'SELEC'",
+        "1:10: bad SQL: Spark VERSION cannot parse this: [PARSE_SYNTAX_ERROR] Syntax error at or near 'SELEC'",
     ),
     "only_spark_reads_it": (
         "/*/**/*/ SELECT 'a' AS b",
@@ -64,7 +64,8 @@ def test_spark_decides_where_it_is_installed(
     for spark, mistake in ((None, without), (spark_parser, with_spark), (None, without)):
         found = _mistakes(query, tmp_path, Cache(tmp_path / "cache"), spark)
         assert len(found) == (mistake is not None)
-        assert all(text.startswith(mistake or "") for text in found)
+        expected = (mistake or "").replace("VERSION", spark_parser.version)
+        assert all(text.startswith(expected) for text in found)
 
 
 def test_spark_is_asked_once_about_a_text(spark_parser: SparkParser, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding
 from airflow_dynamic_tables.jobs.query import check_allowed
 from tests.jobs.conftest import Plan
+from tests.jobs.query.test_checking import known
 from tests.support.jobs import refresh
 
 pytestmark = pytest.mark.spark
@@ -53,7 +54,7 @@ def test_scripts(spark: SparkSession, plan: Plan, query: str) -> None:
     check_allowed(spark, plan(query, allowed=EVERYTHING))
 
 
-@pytest.mark.parametrize("query", CALLS)
+@pytest.mark.parametrize("query", known(CALLS))
 def test_calls_of_java(spark: SparkSession, plan: Plan, query: str) -> None:
     with pytest.raises(ValueError, match=r"^line 1, column \d+ of the query: calling Java .* is not allowed here"):
         refresh(spark, plan(query, allowed=CLOSED))

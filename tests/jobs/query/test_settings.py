@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS, FIXED, decides_rows
+from airflow_dynamic_tables.jobs.query import JvmSettings
 from tests.support.jobs import refresh
 
 pytestmark = pytest.mark.spark
@@ -43,14 +44,14 @@ FROM (SELECT 1 AS n UNION SELECT 2 EXCEPT SELECT 2 INTERSECT SELECT 3) GROUP BY 
 
 @pytest.fixture
 def cluster(spark: SparkSession) -> Iterator[Callable[[dict[str, str]], None]]:
-    before = spark.conf.getAll
+    before = JvmSettings(spark).set_by_anybody()
 
     def change(settings: dict[str, str]) -> None:
         for name, value in settings.items():
             spark.conf.set(name, value)
 
     yield change
-    for name in spark.conf.getAll.keys() - before.keys():
+    for name in JvmSettings(spark).set_by_anybody().keys() - before.keys():
         spark.conf.unset(name)
 
 
