@@ -233,6 +233,10 @@ class LoadedTable(ABC):
     def folder(self) -> str | None:
         """Return the URI of the folder with all stages and files, without a trailing slash; ``None`` if there is none."""
 
+    def keeps_files(self) -> str | None:
+        """Return why none of its committed files may be deleted, as the end of a sentence; ``None`` if they may."""
+        return None
+
     @abstractmethod
     def current(self) -> Version | None:
         """Return the current version; ``None`` before the first commit."""

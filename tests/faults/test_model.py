@@ -15,10 +15,12 @@ from tests.support.faults.model.lakes.base import rows_of
 from tests.support.faults.model.lakes.delta import DeltaLake
 from tests.support.faults.model.lakes.folder import FolderLake
 from tests.support.faults.model.lakes.iceberg import IcebergLake
+from tests.support.faults.model.lakes.iceberg_spark import SparkIcebergLake
 from tests.support.faults.model.lakes.jdbc import JdbcLake
 from tests.support.faults.model.scene import Scene, hurried
 from tests.support.faults.report import FaultReport
 from tests.support.faults.victims import Site
+from tests.support.iceberg_spark import IcebergSpark
 from tests.support.postgres import PostgresServer
 
 POLARS = "POLARS_ICEBERG_PLANNER"
@@ -45,6 +47,19 @@ def test_an_iceberg_table(
             behind = hurried(site).database_url.replace(f":{server.port}/", f":{scene.proxy.port}/")
             scene.cable = replace(site, database_url=behind)
         walk(scene, chosen, lambda scene: polars_reads(scene, lake))
+    fault_report.note(f"model: {request.node.name}: seed {chosen.seed}, {chosen.steps} steps, {dict(scene.counts)}")
+
+
+@pytest.mark.large
+@pytest.mark.parametrize(("site", "seed"), [("sqlite", 1), *LONG_OF_FOLDERS], indirect=["site"])
+def test_an_iceberg_table_beside_spark(
+    site: Site, request: pytest.FixtureRequest, fault_report: FaultReport, iceberg_spark: IcebergSpark, seed: int
+) -> None:
+    """The other engine is Spark with Iceberg's own library, which deletes rows beside the files."""
+    chosen = Walk.chosen(seed, 60 if seed == 1 else 250)
+    with closing(SparkIcebergLake(site, iceberg_spark)) as lake, site.open() as workspace:
+        scene = Scene(site, lake, workspace, Random(chosen.seed))
+        walk(scene, chosen)
     fault_report.note(f"model: {request.node.name}: seed {chosen.seed}, {chosen.steps} steps, {dict(scene.counts)}")
 
 

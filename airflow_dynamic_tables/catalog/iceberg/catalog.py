@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -75,6 +76,8 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
+
+log = logging.getLogger(__name__)
 
 _FOLDED = re.compile(r"[a-z0-9_]{1,128}", re.ASCII)
 _NOT_IN_PATHS = re.compile(r"[/\x00-\x1f\x7f]")
@@ -240,16 +243,23 @@ class IcebergTables(IcebergDatabases):
             return sorted(name[-1] for name in tables.list_tables((database,)))
 
     def list_dynamic_tables(self, database: str) -> list[str]:
-        return [*self.get_dynamic_tables(database)]
+        return [name for name, table in self._all(database) if is_dynamic(table.metadata)]
 
     def get_dynamic_tables(self, database: str) -> dict[str, CatalogDynamicTable]:
         values = {name: from_iceberg(table) for name, table in self._all(database) if is_dynamic(table.metadata)}
         return {name: value for name, value in values.items() if isinstance(value, CatalogDynamicTable)}
 
     def _all(self, database: str) -> Iterator[tuple[str, Table]]:
+        """Yield the tables of a database; those that only other engines can read are logged and omitted."""
         for name in self.list_tables(database):
-            with suppress(TableNotFoundError):  # dropped concurrently
-                yield name, self.load(ObjectPath(database, name))
+            try:
+                table = self.load(ObjectPath(database, name))
+            except TableNotFoundError:
+                continue  # dropped concurrently
+            except UnsupportedError as error:
+                log.warning("%s", error)
+                continue
+            yield name, table
 
     def get_table(self, path: ObjectPath, version: str | None = None) -> AnyTable:
         physical = self.load(path)

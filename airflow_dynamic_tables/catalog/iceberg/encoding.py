@@ -123,7 +123,7 @@ def _scheme(uri: str) -> str:
 
 _PREFIX = "dynamic-tables."
 _VALUE = f"{_PREFIX}value"
-_TECHNICAL = ("write.", "commit.", "history.", "gc.", "read.", "schema.", "format-version", "created-at")
+_TECHNICAL = ("write.", "commit.", "history.", "gc.", "read.", "schema.", "engine.", "format-version", "created-at")
 """Prefixes of properties that configure how a table is written, and belong to the user only when explicitly set."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -31,7 +32,7 @@ from pyiceberg.typedef import Identifier
 from airflow_dynamic_tables.clients.sql_servers import make_engine, parse_url
 from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
 from airflow_dynamic_tables.core.mistakes import shown
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, DynamicTableError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, DynamicTableError, UnsupportedError
 
 _Table = TypeVar("_Table")
 
@@ -41,18 +42,27 @@ _DAMAGE = (
 )
 """Errors of reading a file that is truncated or corrupt, or whose content PyIceberg does not support."""
 
+_UNKNOWN_TYPE = re.compile(r"(?:Unsupported field type: '|Type not recognized: )([a-z]\w*)")
+"""PyIceberg's error for a type of a later format version than it knows."""
+
 
 @contextmanager
 def damage_named(path: object, catalog: str) -> Iterator[None]:
     """Convert errors of damaged metadata; wrap only PyIceberg's reads of a table.
 
     :raises CatalogUnavailableError: names the table when one of its metadata files is damaged.
+    :raises UnsupportedError: names a type of Iceberg that PyIceberg does not know.
     """
     try:
         yield
     except DynamicTableError:
         raise
     except _DAMAGE as error:
+        if unknown := _UNKNOWN_TYPE.search(str(error)):
+            raise UnsupportedError(
+                f"Iceberg table {path} in catalog {catalog} has a column of type {unknown[1]}, which cannot be read or refreshed "
+                "here; let the engine that made the table cast the column to another type, such as string."
+            ) from error
         why = shown(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason given'}")
         raise CatalogUnavailableError(
             f"A metadata file of Iceberg table {path} in catalog {catalog} is damaged ({why}); restore the file, or drop the "

@@ -1,7 +1,8 @@
 """PyIceberg's Hive metastore client with timeouts, and with compare-and-swap in place of locks.
 
 A lock requires a metastore with transactions, and remains when its owner is killed. Iceberg's Java library also compares when its
-locks are disabled. The comparison also prevents a rename from undoing a commit.
+locks are disabled, which a table property does for each of its writers; a writer that locks would overwrite commits that do not.
+The comparison also prevents a rename from undoing a commit.
 """
 
 from __future__ import annotations
@@ -13,6 +14,12 @@ from hive_metastore.ThriftHiveMetastore import Client
 from hive_metastore.ttypes import EnvironmentContext, InvalidOperationException, LockResponse, LockState, MetaException, Table
 from pyiceberg.catalog.hive import HIVE_KERBEROS_AUTH, HIVE_KERBEROS_SERVICE_NAME, HiveCatalog, _HiveClient
 from pyiceberg.exceptions import BadRequestError, CommitFailedException
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.table import CommitTableResponse
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import SetPropertiesUpdate, TableRequirement, TableUpdate
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.utils.properties import property_as_bool
 from thrift.protocol.TBinaryProtocol import TBinaryProtocol
 from thrift.transport import TTransport
@@ -28,11 +35,34 @@ _TYPES_STAY = "have types incompatible with the existing columns"
 
 _TYPES_TODO = "set hive.metastore.disallow.incompatible.col.type.changes to false in the metastore"
 
+_COMPARED = {"engine.hive.lock-enabled": "false"}
+"""Property of a table that makes Iceberg's Java library compare instead of lock."""
+
 _NO_LOCK = LockResponse(lockid=0, state=LockState.ACQUIRED)
 
 
 class PatientMetastore(HiveCatalog):
-    """A Hive catalog whose calls time out; of several addresses the first is used."""
+    """A Hive catalog whose calls time out, and whose tables all writers compare; of several addresses the first is used."""
+
+    def create_table(
+        self,
+        identifier: str | Identifier,
+        schema: Any,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
+    ) -> IcebergTable:
+        """See :meth:`HiveCatalog.create_table`."""
+        return super().create_table(identifier, schema, location, partition_spec, sort_order, {**properties, **_COMPARED})
+
+    def commit_table(
+        self, table: IcebergTable, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """See :meth:`HiveCatalog.commit_table`; the first commit to a table of another engine sets the property."""
+        if not _COMPARED.items() <= table.metadata.properties.items():
+            updates = (*updates, SetPropertiesUpdate(updates=_COMPARED))
+        return super().commit_table(table, requirements, updates)
 
     @staticmethod
     def _create_hive_client(properties: dict[str, str]) -> _HiveClient:

@@ -130,8 +130,7 @@ def expire(store: IcebergStore, path: ObjectPath, choose: Callable[[Table], Sequ
     """
     for _ in range(_ATTEMPTS):
         table = tables.load(store, path)
-        chosen = list(choose(table)) if table is not None else []
-        if table is None or not chosen:
+        if table is None or tables.keeps_files(table) or not (chosen := list(choose(table))):
             return 0
         try:
             with store.errors(), as_os_errors():
@@ -197,6 +196,9 @@ def delete_orphans(store: IcebergStore, path: ObjectPath, before: datetime, held
     table = tables.load(store, path)
     if table is None:
         return Deleted()
+    if why := tables.keeps_files(table):
+        log.info("%s %s; nothing of it is deleted.", path, why)
+        return Deleted()
     location = table.location().rstrip("/")
     check_own_folder(location, [*filter(None, [warehouse(store.tables)]), *_other_folders(store, table)])
 
@@ -223,9 +225,9 @@ def delete_orphans(store: IcebergStore, path: ObjectPath, before: datetime, held
 
 
 def _other_folders(store: IcebergStore, table: Table) -> list[str]:
-    own = f"{table.location().rstrip('/')}/metadata"
-    folders = (uri.rpartition("/")[0] for uri in store.metadata_in(f"{plain_path(table.location())}/"))
-    return [folder for folder in folders if folder != own]
+    folder = plain_path(table.location())
+    own = f"{folder}/metadata"  # which Iceberg's Java library may write with another number of slashes
+    return [uri.rpartition("/")[0] for uri in store.metadata_in(f"{folder}/") if plain_path(uri).rpartition("/")[0] != own]
 
 
 def _newest(entries: Sequence[FileEntry]) -> datetime:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus
 from pyiceberg.schema import Schema
-from pyiceberg.table import DataScan, FileScanTask, Table
+from pyiceberg.table import DataScan, FileScanTask, Table, TableProperties
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
@@ -25,22 +26,38 @@ from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.history import keeps_rows
 from airflow_dynamic_tables.formats.iceberg.row_deletions import delete_files, reading_deletes, why_unknown
 
+_READ = {FileFormat.PARQUET.value, FileFormat.ORC.value}
+
 
 def first_rows(table: Table, snapshot_id: int | None, rows: int) -> list[dict[str, Any]]:
     """Return the first rows of a version; ``None`` is the current one.
 
-    :raises UnsupportedError: if PyIceberg cannot determine which rows are deleted.
+    :raises UnsupportedError: if PyIceberg cannot read the files, or determine which rows are deleted.
     """
+    table = _with_names(table)
     snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     if why := why_unknown(delete_files(table, snapshot)):
         raise UnsupportedError(f"The table {why}, so its rows cannot be shown; read it by that engine, or let it rewrite them.")
     scan = table.scan(snapshot_id=snapshot_id)
     schema = scan.projection()
     tasks = list(scan.plan_files())
+    if others := {task.file.file_format.value for task in tasks} - _READ:
+        raise UnsupportedError(
+            f"The table holds {min(others)} files of another engine, so its rows cannot be shown; read it by that."
+        )
     if any(_loses_nulls(field.field_type) for field in schema.fields) and all(_says_it_all(task, schema) for task in tasks):
         read = read_rows([(task.file.file_path, {}) for task in tasks], "parquet", rows)
         return [{field.name: row.get(field.name) for field in schema.fields} for row in read]
     return _rows_of(scan, tasks, rows)
+
+
+def _with_names(table: Table) -> Table:
+    """Return the table with a name mapping, which another engine may have removed: files of the job contain no field ids."""
+    mapping = table.schema().name_mapping.model_dump_json()
+    properties = {TableProperties.DEFAULT_NAME_MAPPING: mapping, **table.properties}
+    mapped = copy(table)
+    mapped.metadata = table.metadata.model_copy(update={"properties": properties})
+    return mapped
 
 
 def _rows_of(scan: DataScan, tasks: Sequence[FileScanTask], most: int) -> list[dict[str, Any]]:

@@ -15,17 +15,19 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import IcebergType
+from pyiceberg.utils.properties import property_as_bool
 
 from airflow_dynamic_tables.clients.files import as_os_errors, read_text
 from airflow_dynamic_tables.clients.iceberg.catalog import LeanCatalog, damage_named
 from airflow_dynamic_tables.clients.iceberg.revisions import data_files, has_delete_files, is_split, partition
-from airflow_dynamic_tables.clients.iceberg.schemas import columns_of, keys_of
+from airflow_dynamic_tables.clients.iceberg.schemas import columns_of, keys_of, to_spark
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import SourcePart
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
-from airflow_dynamic_tables.core.schema import TableLayout, spark_ddl
+from airflow_dynamic_tables.core.schema import Column, TableLayout, spark_ddl
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.formats.base import RowCounts, TableContent
@@ -46,6 +48,8 @@ LINE = "dynamic-tables.line"
 
 It is needed because others may roll back the table, and parents of kept snapshots may expire.
 """
+
+_DELETABLE = "gc.enabled"
 
 _DROPPED = "dynamic-tables.dropped-columns"
 """Table property with the columns dropped when all rows were replaced, so that no file that is read contains them."""
@@ -223,6 +227,13 @@ def filled(table: Table | None, path: ObjectPath, catalog: str) -> Table:
     return table
 
 
+def keeps_files(table: Table) -> str | None:
+    """Return why no files may be deleted; Iceberg's own library refuses it for the same reason."""
+    if property_as_bool(table.properties, _DELETABLE, True):
+        return None
+    return f"has the property {_DELETABLE}=false, by which an engine states that other tables read its files"
+
+
 def layout(table: Table) -> TableLayout:
     """Return the layout that the next refresh has to match."""
     return TableLayout(columns_of(table.schema()), keys_of(table.spec(), table.schema()))
@@ -231,6 +242,24 @@ def layout(table: Table) -> TableLayout:
 def dropped(table: Table) -> set[str]:
     """Return the columns dropped when all rows were replaced; columns dropped by other engines may still be in files."""
     return set(json.loads(table.properties.get(_DROPPED) or "[]"))
+
+
+def are_former(table: Table, added: Sequence[Column]) -> bool:
+    """Return whether an added column was in the table before, and has to get its former field id.
+
+    Files that another engine wrote before it dropped the column have its values by that id. A column of another type is only
+    former if all its rows were replaced since.
+    """
+    types = {column.name: column.type for column in added}
+    earlier = (field for schema in table.schemas().values() for field in schema.fields if field.name in types)
+    return bool(dropped(table) & types.keys()) or any(_is_of(field.field_type, types[field.name]) for field in earlier)
+
+
+def _is_of(kind: IcebergType, spark_type: str) -> bool:
+    try:
+        return to_spark(kind) == spark_type
+    except UnsupportedError:
+        return False
 
 
 def remember_dropped(transaction: Transaction, table: Table, columns: Iterable[str]) -> None:

@@ -348,7 +348,7 @@ class IcebergStagedTable(StagedTable):
         is_kept = layout.is_kept(request.result.columns, keys)
         if not is_kept:
             tables.remember_dropped(transaction, table, (column.name for column in wanted))
-        if not is_kept or tables.dropped(table) & {column.name for column in wanted[len(known) :]}:
+        if not is_kept or tables.are_former(table, wanted[len(known) :]):
             transaction.replace(replacement(table.metadata, wanted, keys))
             return
         if wanted == known:

@@ -84,6 +84,9 @@ class _LoadedIcebergTable(LoadedTable):
     def folder(self) -> str | None:
         return self.table.location().rstrip("/") if self.table is not None else None
 
+    def keeps_files(self) -> str | None:
+        return tables.keeps_files(self.table) if self.table is not None else None
+
     def current(self) -> Version | None:
         return tables.current(self.table)
 

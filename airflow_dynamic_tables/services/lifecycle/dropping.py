@@ -35,6 +35,8 @@ def folder_to_purge(workspace: Workspace, registered: RegisteredTable) -> str | 
         return None
     if strangers := other_markers(workspace, registered):
         raise ConflictError(shared(identifier, strangers))
+    if why := registered.loaded.keeps_files():
+        raise ConfigurationError(f"{identifier} {why}, so they are not purged: drop the table without its files.")
     if registered.lake_table.is_atomic and not _MADE_HERE.search(folder[-33:]):
         raise ConfigurationError(
             f"{folder} was not made for {identifier} alone, so its files are not purged: drop the table, see what is "

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.schema import Schema
+from sqlalchemy import text
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
@@ -100,6 +101,18 @@ def test_nothing_is_deleted_from_a_location_that_holds_other_tables(catalog: Sql
     assert other.rows() == {"2": [2]}
 
 
+def test_a_folder_that_another_engine_spells_otherwise_is_that_of_the_table(catalog: SqlCatalog) -> None:
+    bench = bench_of(catalog)
+    bench.refresh({"1": [1]})
+    left = left_over(bench)
+    with catalog.iceberg.engine.begin() as connection:
+        respelled = "UPDATE iceberg_tables SET metadata_location = replace(metadata_location, 'file:///', 'file:/')"
+        assert connection.execute(text(respelled)).rowcount == 1
+    assert tidy_up(bench) > 0
+    assert not left.exists()
+    assert bench.rows() == {"1": [1]}
+
+
 def test_links_in_the_folder_of_a_table_are_left_alone(catalog: SqlCatalog, tmp_path: Path) -> None:
     bench = bench_of(catalog)
     bench.refresh({"1": [1]})
@@ -124,3 +137,18 @@ def test_a_stage_behind_a_link_is_not_deleted(catalog: SqlCatalog, tmp_path: Pat
     with pytest.raises(ConfigurationError, match="or is so only by a link"):
         staged.abort()
     assert (moved / "linked").exists()
+
+
+def test_files_that_another_engine_states_to_share_are_kept(catalog: SqlCatalog) -> None:
+    bench = bench_of(catalog)
+    bench.refresh({"1": [1]})
+    left = left_over(bench)
+    table = catalog.stores()[0].tables.load_table((REVENUE.database, REVENUE.name))
+    with table.transaction() as transaction:
+        transaction.set_properties({"gc.enabled": "false"})
+    assert tidy_up(bench) == 0
+    assert left.exists()
+    with table.refresh().transaction() as transaction:
+        transaction.remove_properties("gc.enabled")
+    assert tidy_up(bench) > 0
+    assert not left.exists()

@@ -60,6 +60,12 @@ def test_a_renamed_column_has_its_values(table: Table) -> None:
     assert [row["m"] for row in first_rows(table, None, 9)] == [1, 2, 3]
 
 
+def test_rows_are_read_by_name_also_without_a_name_mapping(table: Table) -> None:
+    with table.transaction() as transaction:
+        transaction.remove_properties("schema.name-mapping.default")
+    assert [row["n"] for row in first_rows(table, None, 9)] == [1, 2, 3]
+
+
 def forgotten(table: Table) -> Table:
     """The table once its metadata knows nothing of earlier columns."""
     forget_history(table.refresh())

@@ -80,6 +80,17 @@ def test_every_commit_is_one_snapshot(lake: Bench, catalog: Catalog) -> None:
     ]
 
 
+def test_a_column_that_another_engine_dropped_returns_with_its_values(lake: Bench, catalog: Catalog) -> None:
+    lake.refresh({"1": [1], "2": [2]})
+    table = catalog.load_table(NAME)
+    table.overwrite(pa.table({"ds": ["1", "2"], "n": pa.array([1, 2], pa.int64())}))  # files that number their columns
+    with table.update_schema() as update:
+        update.delete_column("n")
+    lake.refresh({"2": [20]}, "2")
+    assert lake.rows() == {"1": [1], "2": [20]}
+    assert lake.table.read().files, "it is read by name again"
+
+
 def test_totals_of_the_summary_are_right(lake: Bench, catalog: Catalog) -> None:
     lake.refresh({"1": [1, 1], "2": [2], "3": [3]})
     lake.refresh({"2": [20, 21, 22]}, "2", "3")

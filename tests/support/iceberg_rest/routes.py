@@ -120,7 +120,8 @@ class Routes:
         return self._shown(self.catalog.load_table((namespace, table)))
 
     def _commit(self, body: bytes, namespace: str, table: str) -> Any:
-        asked = CommitTableRequest.model_validate_json(body)
+        named = {"identifier": {"namespace": [namespace], "name": table}}  # which only some clients repeat
+        asked = CommitTableRequest.model_validate({**named, **json.loads(body)})
         current = self.catalog.load_table((namespace, table))
         committed = self.catalog.commit_table(current, asked.requirements, asked.updates)
         return committed.model_dump_json()

@@ -159,4 +159,4 @@ def _seen(snapshot: Snapshot) -> Seen | None:
 
 
 def _local(uri: str) -> str:
-    return uri.removeprefix("file://")
+    return f"/{uri.removeprefix('file:').lstrip('/')}"  # Iceberg's Java library writes one slash, PyIceberg three

@@ -1,0 +1,20 @@
+"""The tables that both a refresh and another engine change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.iceberg_shared import SharedTable, shared_table
+from tests.support.iceberg_spark import IcebergSpark
+
+
+@pytest.fixture
+def shared(
+    request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path, iceberg_spark: IcebergSpark
+) -> Iterator[SharedTable]:
+    """A table that was never refreshed, and Spark with Iceberg's own library on its catalog, by default in the ``sql`` one."""
+    with shared_table(getattr(request, "param", "sql"), tmp_path, empty_state, request, iceberg_spark) as opened:
+        yield opened
