@@ -129,7 +129,7 @@ _FORMS: Mapping[Any, Any] = {
 def _form(each: KeyField) -> Any:
     kind = next((member for member in get_args(each.type) if get_origin(each.type) is UnionType), each.type)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return Annotated[str, OneOf(each.name, tuple(kind)), AfterValidator(kind)]
+        return Annotated[str, OneOf(each.name, tuple(kind)), AfterValidator(lambda name: kind(name))]
     return _FORMS.get(kind, kind)
 
 
