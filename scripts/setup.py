@@ -44,7 +44,14 @@ def install() -> None:
     step(
         "Airflow, PySpark and the other pinned packages (about 1.2 GB, once)",
         [
-            *(*installer(), "--quiet", "--constraint", "constraints.txt", "--editable", ".[pyspark,postgres,hive,s3,delta,glue]"),
+            *(
+                *installer(),
+                "--quiet",
+                "--constraint",
+                "constraints.txt",
+                "--editable",
+                ".[pyspark,postgres,hive,hdfs,s3,delta,glue]",
+            ),
             *("--group", "dev", "--group", "bench"),
         ],
     )

@@ -22,6 +22,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 MAX_FILE, MAX_FUNCTION, MAX_ARGUMENTS = 600, 40, 6
 LATE_IMPORTS = {
     "catalog/sql/tables.py": "PyIceberg takes 0.3 s, which the entries of a catalog do not need",
+    "clients/files.py": "hdfs-native is an extra",
     "definitions/loader.py": "pydantic and sqlglot take half a second, which definitions from the cache do not need",
     "definitions/queries/text.py": "sqlglot takes half a second, and names and plain queries do without",
     "formats/iceberg/stage.py": "Arrow takes half a second, which a refresh needs only when it commits",

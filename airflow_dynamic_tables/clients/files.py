@@ -10,23 +10,27 @@ import errno
 import hashlib
 import os
 import posixpath
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 import fsspec
 
 from airflow_dynamic_tables.core.schema import is_hidden
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, MissingExtraError
 
-EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
-"""The extra of this package with the client of a scheme."""
+_OBJECT_STORES = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
+"""The extra of this package with the client of an object store's scheme."""
 
-_CLIENTS = ("aiohttp", "botocore", "gcsfs")
-"""Packages of object store clients, whose errors are not ``OSError``."""
+_EXTRAS = {**_OBJECT_STORES, "hdfs": "hdfs"}
+
+_CLIENTS = frozenset({"aiohttp", "botocore", "gcsfs", "hdfs_native"})
+"""Packages of clients whose errors are not ``OSError``."""
 
 
 @contextmanager
@@ -38,14 +42,24 @@ def as_os_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if type(error).__module__.partition(".")[0] not in _CLIENTS or isinstance(error, OSError):
+        if isinstance(error, OSError) or _CLIENTS.isdisjoint({_package(type(error).__module__), _raised_in(error)}):
             raise
-        raise OSError(str(error).rstrip(".")) from error
+        raise OSError(str(error).partition(r"\n\tat")[0].rstrip(".")) from error  # without the stack of a Java server
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _raised_in(error: Exception) -> str:
+    """Return the package that raised an error: that of HDFS raises RuntimeError."""
+    *_, (frame, _line) = traceback.walk_tb(error.__traceback__)
+    return _package(str(frame.f_globals["__name__"]))
 
 
 def is_object_store(uri: str) -> bool:
     """Return whether a URI is in an object store, by its scheme."""
-    return uri.partition(":")[0] in EXTRAS
+    return uri.partition(":")[0] in _OBJECT_STORES
 
 
 FileSystem: TypeAlias = Any
@@ -406,13 +420,18 @@ def file_system(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     :raises ConfigurationError: when no file system handles such a URI.
     :raises MissingExtraError: when its client is not installed.
     """
+    scheme = uri.partition(":")[0]
     try:
+        if scheme == "hdfs":
+            from airflow_dynamic_tables.clients.hdfs import HadoopFileSystem  # an extra
+
+            address = urlsplit(uri)
+            return HadoopFileSystem(address.hostname, address.port), HadoopFileSystem._strip_protocol(uri)
         system, path = fsspec.core.url_to_fs(uri)
         return system, path
     except ImportError as error:
-        scheme = uri.split(":", 1)[0]
-        if scheme in EXTRAS:
-            raise MissingExtraError(EXTRAS[scheme]) from error
+        if scheme in _EXTRAS:
+            raise MissingExtraError(_EXTRAS[scheme]) from error
         raise ConfigurationError(f"{uri}: {error}") from error
     except ValueError as error:
         raise ConfigurationError(f"{uri}: no file system for this address ({error})") from error

@@ -19,6 +19,12 @@ def exactly(uri: str) -> str:
     return "".join(f"\\{sign}" if sign in PATTERN_SIGNS else sign for sign in uri)
 
 
+def exists(spark: SparkSession, uri: str) -> bool:
+    """Return whether a file or folder exists."""
+    system, path = _open(spark, uri)
+    return bool(system.exists(path))
+
+
 def read_text(spark: SparkSession, uri: str) -> str:
     """Read a small file."""
     system, path = _open(spark, uri)

@@ -8,7 +8,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
+import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 from py4j.java_gateway import JVMView
@@ -20,7 +23,7 @@ from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.driver import Driver
-from airflow_dynamic_tables.jobs.files import list_files, read_text, write_text
+from airflow_dynamic_tables.jobs.files import exists, list_files, read_text, write_text
 from airflow_dynamic_tables.jobs.messages import message
 from airflow_dynamic_tables.jobs.query import JvmSettings, SessionSettings, check_allowed, check_query
 from airflow_dynamic_tables.jobs.query_tests import run_query_tests
@@ -78,6 +81,9 @@ class JvmDriver(Driver):
 _LOG_LEVEL = "spark.log.level"
 """A setting that overrides every configuration of log4j."""
 
+_PLAN_SECONDS = 5
+"""Seconds between two looks for the plan."""
+
 _SPARKS_OWN_LOG = "org/apache/spark/log4j2-defaults.properties"
 
 
@@ -90,6 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
 
     spark = _session()
+    if arguments.plan:
+        threading.Thread(target=_end_without, args=(spark, arguments.plan), daemon=True).start()
     try:
         return run(spark, arguments.plan) if arguments.plan else run_tests(spark, arguments.tests)
     finally:
@@ -113,6 +121,19 @@ def _has_default_log(jvm: JVMView) -> bool:
     return location is None or str(location).endswith(_SPARKS_OWN_LOG)
 
 
+def _end_without(spark: SparkSession, plan_location: str) -> None:
+    """End this process when its plan is deleted, as the stage of a refresh that was stopped is.
+
+    A driver on the cluster does not end with spark-submit, and one on the worker's machine does not end with the worker.
+    """
+    while True:
+        time.sleep(_PLAN_SECONDS)
+        with suppress(Exception):  # of a file system that does not answer
+            if not exists(spark, plan_location):
+                print(f"The plan {plan_location} was deleted: the refresh was stopped.", file=sys.stderr, flush=True)
+                os._exit(1)
+
+
 def run(spark: SparkSession, plan_location: str) -> int:
     """Run the plan at a URI; an error is written beside its stage.
 
@@ -123,6 +144,9 @@ def run(spark: SparkSession, plan_location: str) -> int:
     except Exception as error:
         # The stage is named in the plan, so the error can only be logged; the worker looks for "Error" in the log.
         print(f"Error: the plan {plan_location} cannot be read: {message(error)}; refresh again.", file=sys.stderr)
+        return 1
+    if exists(spark, plan.error_location):  # YARN starts a driver again that failed
+        print(f"Refresh of {plan.identifier} has failed before: see {plan.error_location}", file=sys.stderr)
         return 1
     try:
         done = _done(spark, plan)

@@ -74,7 +74,8 @@ class RunsSpark(ShowsSpark):
             return
         # Airflow's logger raises without a supervisor, before anything is killed.
         self._hook._log = log  # type: ignore[assignment]  # their type is wider
-        super().on_kill()
+        with suppress(OSError):  # a worker without the command that kills an application of YARN: the job ends itself
+            super().on_kill()
         if process := self._spark_submit():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_DEATH_SECONDS)

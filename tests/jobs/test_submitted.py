@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.clients.files import read_text, write_text
+from airflow_dynamic_tables.clients.files import delete_folder, exists, read_text, write_text
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
@@ -93,6 +93,23 @@ def test_a_job_that_fails_says_why_in_sparks_words(plan: Plan) -> None:
     assert f"Refresh of lake.sales.t failed: {TOO_BAD}" in caught.value.log_tail
     with pytest.raises(FileNotFoundError):
         read_text(planned.result_location)
+
+
+def test_a_job_ends_when_its_plan_is_deleted(plan: Plan) -> None:
+    """As when the refresh is stopped, or given up by the next one, while the driver runs elsewhere."""
+    planned = plan("SELECT reflect('java.lang.Thread', 'sleep', 600000L) AS n")
+    write_text(planned.plan_location, planned.to_json())
+    lines: list[str] = []
+
+    def hear(line: str) -> None:
+        lines.append(line)
+        if line.startswith("Spark: 0 of"):
+            delete_folder(planned.stage, planned.plan_location)
+
+    with pytest.raises(JobFailedError, match="spark-submit ended with code 1"):
+        SparkSubmitRunner(SETTINGS, "local[2]", hear).run(planned, {})
+    assert f"The plan {planned.plan_location} was deleted: the refresh was stopped." in lines
+    assert not exists(planned.error_location)
 
 
 @pytest.mark.large

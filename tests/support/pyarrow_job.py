@@ -75,9 +75,12 @@ def write_days(
         rows = {"ds": pa.array([day] * len(numbers), pa.string()), **dict.fromkeys(("n", *more), pa.array(numbers, pa.int64()))}
         if plan.partition_keys and not plan.keys_in_files:
             del rows["ds"]
+        written = pa.BufferOutputStream()
+        (orc.write_table if plan.file_format == "orc" else pq.write_table)(pa.table(rows), written)
+        content = written.getvalue().to_pybytes()
         with fsspec.open(uri, "wb", auto_mkdir=True) as file:
-            (orc.write_table if plan.file_format == "orc" else pq.write_table)(pa.table(rows), file)
-            files.append(StagedFile(uri, file.tell()))
+            file.write(content)
+        files.append(StagedFile(uri, len(content)))
         on_step("writing")
     on_step("written")
     result = RefreshResult(

@@ -28,8 +28,7 @@ from airflow_dynamic_tables.catalog.values import (
     decode_text,
     encode,
 )
-from airflow_dynamic_tables.clients.files import is_object_store
-from airflow_dynamic_tables.clients.iceberg.catalog import LATEST_VERSION
+from airflow_dynamic_tables.clients.iceberg.catalog import LATEST_VERSION, file_io
 from airflow_dynamic_tables.clients.iceberg.revisions import data_files, has_delete_files, key_columns, partition
 from airflow_dynamic_tables.clients.iceberg.schemas import are_known, columns_of, keys_of
 from airflow_dynamic_tables.clients.iceberg.servers import KINDS, IcebergServer
@@ -60,8 +59,8 @@ def server_of(entry: CatalogEntry) -> IcebergServer:
         properties["uri"] = _uri(entry, kind)
     if warehouse := _warehouse(entry, kind):
         properties["warehouse"] = warehouse
-    if PY_IO_IMPL not in properties and (kind == "glue" or is_object_store(warehouse or "")):
-        properties[PY_IO_IMPL] = FSSPEC_FILE_IO  # as for all other files, so that endpoint and credentials are configured once
+    if implementation := FSSPEC_FILE_IO if kind == "glue" else file_io(warehouse or ""):
+        properties.setdefault(PY_IO_IMPL, implementation)
     if kind == "rest" and {"credential", "token"} & properties.keys():
         # PyIceberg's default, set explicitly because PyIceberg warns when it falls back to it.
         properties.setdefault("oauth2-server-uri", f"{properties['uri']}/v1/oauth/tokens")

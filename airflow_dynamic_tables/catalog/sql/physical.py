@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pyiceberg.catalog.sql import IcebergTables
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.io import FSSPEC_FILE_IO, PY_IO_IMPL
+from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.table import Table
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -17,8 +17,8 @@ from airflow_dynamic_tables.catalog.iceberg import encoding
 from airflow_dynamic_tables.catalog.sql.rows import PHYSICAL
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogPartition, ColumnStatistics, TableStatistics
 from airflow_dynamic_tables.clients.database.engine import Database
-from airflow_dynamic_tables.clients.files import as_os_errors, is_object_store
-from airflow_dynamic_tables.clients.iceberg.catalog import LeanCatalog, damage_named
+from airflow_dynamic_tables.clients.files import as_os_errors
+from airflow_dynamic_tables.clients.iceberg.catalog import LeanCatalog, damage_named, file_io
 from airflow_dynamic_tables.clients.sql_servers import reason
 from airflow_dynamic_tables.clients.stores import FolderStore, IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -113,9 +113,8 @@ class PhysicalTables:
             "warehouse": self._warehouse,
             "init_catalog_tables": "false",
         }
-        if is_object_store(self._warehouse) or self._warehouse.startswith("file:"):
-            # as for all other files, so that endpoint and credentials are configured once; PyArrow takes half a second to import
-            properties[PY_IO_IMPL] = FSSPEC_FILE_IO
+        if implementation := file_io(self._warehouse):
+            properties[PY_IO_IMPL] = implementation
         with self._database.errors():
             catalog = LeanCatalog(self._name, **properties)
 

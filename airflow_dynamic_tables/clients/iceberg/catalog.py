@@ -16,6 +16,7 @@ from uuid import uuid4
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog, SqlCatalogBaseTable
 from pyiceberg.exceptions import NoSuchTableError, ValidationError
+from pyiceberg.io import FSSPEC_FILE_IO
 from pyiceberg.table import CommitTableResponse, StagedTable, Table, TableProperties
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
@@ -29,6 +30,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import Identifier
 
+from airflow_dynamic_tables.clients.files import is_object_store
 from airflow_dynamic_tables.clients.sql_servers import make_engine, parse_url
 from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
 from airflow_dynamic_tables.core.mistakes import shown
@@ -85,6 +87,16 @@ def names_damage(table: type[_Table]) -> type[_Table]:
         if isfunction(method) and not name.startswith("_"):
             setattr(table, name, guarded(method))
     return table
+
+
+def file_io(warehouse: str) -> str | None:
+    """The class for the files of a warehouse's tables, ``None`` for PyIceberg's choice.
+
+    They are read as all other files, so that endpoint and credentials are configured once; PyArrow takes half a second to import.
+    """
+    if warehouse.startswith("hdfs:"):
+        return "airflow_dynamic_tables.clients.iceberg.hdfs.HadoopFileIO"
+    return FSSPEC_FILE_IO if is_object_store(warehouse) or warehouse.startswith("file:") else None
 
 
 PREVIOUS_METADATA = {TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "10"}

@@ -1,0 +1,33 @@
+"""HDFS by hdfs-native: neither Java nor libhdfs is needed on the worker."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+from hdfs_native.fsspec import HdfsFileSystem
+
+
+class HadoopFileSystem(HdfsFileSystem):
+    """HDFS with the times of files in seconds, and with the creation of a file that must not exist."""
+
+    def _convert_file_status(self, file_status: Any) -> dict[str, Any]:
+        return {**super()._convert_file_status(file_status), "mtime": file_status.modification_time / 1000}
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        overwrite: bool = True,
+        replication: int | None = None,
+        block_size: int | None = None,
+        **options: Any,
+    ) -> Any:
+        if mode == "xb":
+            mode, overwrite = "wb", False
+        return super()._open(path, mode, overwrite, replication, block_size, **options)
+
+    def cp_file(self, path1: str, path2: str, **_options: Any) -> None:
+        """Copy a file through this process."""
+        with self.open(path1, "rb") as source, self.open(path2, "wb") as target:
+            shutil.copyfileobj(source, target)

@@ -1,0 +1,89 @@
+"""Refreshes by spark-submit on a cluster, which the tests of faults strike while they run."""
+
+from __future__ import annotations
+
+import threading
+
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
+from airflow_dynamic_tables.services.refresh.running import run
+from tests.support.faults.truth import check_all_settled, content, data_files
+from tests.support.faults.victims import Attempt, Site
+
+SETTINGS = SparkSettings(
+    conf={
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.executor.memory": "512m",
+        "spark.ui.enabled": "false",
+    }
+)
+QUERY = """
+defaults: {catalog: lake, database: sales}
+dynamic_tables:
+- name: revenue
+  freshness: 1 day
+  partitioned_by: [ds]
+  query: >
+    SELECT cast(id AS STRING) AS ds, bigint(length(reflect('java.lang.Thread', 'sleep', MILLISECONDS))) AS n
+    FROM range(0, 8, 1, 8)
+"""
+"""Eight tasks; each sleeps, and then writes a file of one row."""
+ROWS = {str(day): [4] for day in range(8)}
+STRUCK, NEXT = Attempt("struck", {}), Attempt("next", {})
+
+
+class Refresh:
+    """A refresh on a cluster, in a thread of this process."""
+
+    def __init__(self, site: Site, master: str, attempt: Attempt, settings: SparkSettings = SETTINGS) -> None:
+        self._runner = SparkSubmitRunner(settings, master, self._read)
+        self._request = (site, attempt)
+        self.lines: list[str] = []
+        self._ended: Version | BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the job, as the task does that is cancelled."""
+        self._runner.stop()
+
+    def version(self) -> Version:
+        """Wait for the end of a refresh that succeeds."""
+        self._thread.join()
+        assert isinstance(self._ended, Version), (self._ended, self.lines[-40:])
+        return self._ended
+
+    def error(self) -> BaseException:
+        """Wait for the end of a refresh that fails."""
+        self._thread.join()
+        assert isinstance(self._ended, BaseException), self._ended
+        return self._ended
+
+    def _read(self, line: str) -> None:
+        self.lines.append(line)
+
+    def _run(self) -> None:
+        site, attempt = self._request
+        try:
+            with site.open() as workspace:
+                version = run(workspace, site.request(attempt), lambda plan: self._runner.run(plan, {}))
+            assert isinstance(version, Version)
+            self._ended = version
+        except BaseException as error:
+            self._ended = error
+
+
+def define(site: Site, milliseconds: str) -> None:
+    (site.home / "sales.yaml").write_text(QUERY.replace("MILLISECONDS", milliseconds))
+
+
+def check_all_rows_once(site: Site, attempt: Attempt) -> None:
+    with site.open() as workspace:
+        assert content(workspace) == ROWS
+        check_all_settled(site, workspace)
+    assert len([path for path in data_files(site, attempt.token) if path.endswith(".parquet")]) == len(ROWS)
