@@ -95,7 +95,7 @@ _TOPIC = Endless(
     tuning=("maxOffsetsPerTrigger", "minPartitions"),
     forgets=True,
     address="kafka.bootstrap.servers",
-    package="org.apache.spark:spark-sql-kafka-0-10_2.13",
+    package="org.apache.spark:spark-sql-kafka-0-10",
 )
 
 DEFAULT_FORMAT = "iceberg"

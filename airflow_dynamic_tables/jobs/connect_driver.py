@@ -60,6 +60,17 @@ _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _NOT_CHECKED = "cannot be checked over Spark Connect: {}; write it otherwise, or refresh this table through spark-submit"
 
 
+def redaction(spark: SparkSession) -> str | None:
+    """The pattern of texts that a server redacts.
+
+    :return: empty without one; ``None`` when the server hides the pattern, because it contains a word such as password.
+    """
+    shown = str(spark.sql(f"SET {REDACTION}").collect()[0]["value"])
+    if shown == _HIDDEN:  # by SQL always, by the API since Spark 4.0.5, 4.1.4 and 4.3.0
+        return spark.conf.get(REDACTION, "") or None
+    return "" if shown == "<undefined>" else shown
+
+
 @dataclass(slots=True)
 class _Node:
     """A node of the parsed plan with its text; ``inner`` are the trees of its subqueries."""
@@ -108,6 +119,10 @@ class ExplainedQueries:
                 if why := plan.allowed.refusal(ability):
                     raise ValueError(why)
 
+    @cached_property
+    def _redaction(self) -> str | None:
+        return redaction(self._spark)
+
     def _exists(self, name: str) -> bool:
         """Return whether the name of a possibly recursive query would be a table if it is not recursive, which the text omits."""
         return self._spark.catalog.tableExists(quote(name))
@@ -142,10 +157,10 @@ class ExplainedQueries:
     @contextmanager
     def _whole(self) -> Iterator[None]:
         settings = ConnectSettings(self._spark)
-        known = {name: value for name, value in settings.set_by_anybody().items() if name in _NOTHING_IS_CUT}
-        before = {name: value for name, value in known.items() if value is not None}
-        # Values that the server hides could not be restored.
-        changed = {name: value for name, value in _NOTHING_IS_CUT.items() if name in before or name not in known}
+        before = {name: value for name, value in settings.set_by_anybody().items() if name in _NOTHING_IS_CUT}
+        changed = dict(_NOTHING_IS_CUT)
+        if self._redaction is None:
+            del changed[REDACTION]  # it could not be restored
         try:
             settings.change(changed)
             yield
@@ -298,7 +313,7 @@ class ConnectSettings(SessionSettings):
     def __init__(self, spark: SparkSession) -> None:
         self._client: Any = spark.client
 
-    def set_by_anybody(self) -> dict[str, str | None]:
+    def set_by_anybody(self) -> dict[str, str]:
         return dict(self._answer(ConfigRequest.Operation(get_all=ConfigRequest.GetAll())).pairs)
 
     def values(self, names: Collection[str]) -> dict[str, str | None]:

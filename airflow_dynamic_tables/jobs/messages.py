@@ -63,7 +63,7 @@ def _server_causes(error: PySparkException) -> list[str]:
 def _words(causes: Sequence[str]) -> str:
     """The innermost error with an error class of Spark's, its cause, and the file being read."""
     named = [_without_stack(text) for text in causes if text.startswith("[")]
-    innermost = _without_stack(causes[-1])
+    innermost = _without_stack(causes[-1]).removeprefix("java.lang.RuntimeException: ")
     if not named:
         return innermost
     files = [text for text in named[:-1] if text.startswith(_FAILED_READ) and text != named[-1]]

@@ -24,8 +24,8 @@ class SessionSettings(ABC):
     """The settings of a session, accessed in bulk because each call over a network has latency."""
 
     @abstractmethod
-    def set_by_anybody(self) -> Mapping[str, str | None]:
-        """Settings that do not, or may not, have Spark's default; ``None`` for a value that looks secret to a server."""
+    def set_by_anybody(self) -> dict[str, str]:
+        """Settings that do not, or may not, have Spark's default; without those whose value looks secret to a server."""
 
     @abstractmethod
     def values(self, names: Collection[str]) -> dict[str, str | None]:
@@ -79,7 +79,7 @@ def settle_settings(settings: SessionSettings, plan: RefreshPlan) -> dict[str, s
     # Spark logs a warning when some settings are set, even to the same value.
     new = {name: value for name, value in wanted.items() if known.get(name) != value}
     settings.change(new, defaults=unasked.keys() - ours.keys())
-    return {name: "(hidden)" if value is None else value for name, value in unasked.items() if ours.get(name) != value}
+    return {name: value for name, value in unasked.items() if ours.get(name) != value}
 
 
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"

@@ -99,9 +99,10 @@ def _endless(spark: SparkSession, source: SourceBinding, driver: Driver, endless
     except AnalysisException as error:
         if condition(error) not in _NOT_FOUND or not endless.package:
             raise
+        scala = spark._jvm.scala.util.Properties.versionNumberString().rpartition(".")[0]  # type: ignore[union-attr]
         raise ValueError(
             f"source {source.identifier} needs Spark's connector for {source.format}; name its package in the definition, for "
-            f"example spark: {{packages: '{endless.package}:{spark.version}'}}"
+            f"example spark: {{packages: '{endless.package}_{scala}:{spark.version}'}}"
         ) from error
     return frame.select(*endless.columns)
 

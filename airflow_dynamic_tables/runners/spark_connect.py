@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import grpc
+from pyspark import __version__
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import SparkSession as AnySparkSession
@@ -36,9 +37,10 @@ from airflow_dynamic_tables.exceptions import (
     SchemaEvolutionError,
 )
 from airflow_dynamic_tables.jobs.batch import refresh
-from airflow_dynamic_tables.jobs.connect_driver import REDACTION, ConnectDriver, ConnectSettings
+from airflow_dynamic_tables.jobs.connect_driver import REDACTION, ConnectDriver, redaction
 from airflow_dynamic_tables.jobs.messages import message
 from airflow_dynamic_tables.jobs.query_tests import run_query_tests
+from airflow_dynamic_tables.jobs.spark_3 import is_spark_3
 from airflow_dynamic_tables.redaction import HIDDEN
 from airflow_dynamic_tables.runners.base import NO_VARIABLES, Runner, refuse_templates, tasks_done
 
@@ -345,7 +347,7 @@ class SparkConnectRunner(Runner):
                 return
 
     def _hide_passwords(self, spark: AnySparkSession, has_passwords: bool) -> None:
-        known = ConnectSettings(spark).set_by_anybody().get(REDACTION, "")
+        known = redaction(spark)
         if known is not None:
             spark.conf.set(REDACTION, f"{_PASSWORDS}|{known}" if known else _PASSWORDS)
         elif has_passwords:
@@ -411,7 +413,11 @@ def _refuse_settings_of_submit(settings: SparkSettings) -> None:
 
 def _greet(spark: SparkSession, channel: _ConnectChannel) -> None:
     try:
-        _ = spark.version
+        if is_spark_3(spark.version):
+            raise ConfigurationError(
+                f"The Spark Connect server {channel.endpoint} is Spark {spark.version}, which does not understand the statements "
+                f"of this client, {__version__}; connect to Spark 4.0 or later, or refresh this table through spark-submit."
+            )
     except SparkConnectGrpcException as error:
         if error.getGrpcStatusCode() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
             raise ConfigurationError(

@@ -81,7 +81,7 @@ def log_of(plan: Plan, setting: str, value: str) -> list[str]:
     return lines
 
 
-TOO_BAD = "[USER_RAISED_EXCEPTION] too bad SQLSTATE: P0001" if SPARK_VERSION >= (4,) else "java.lang.RuntimeException: too bad"
+TOO_BAD = "[USER_RAISED_EXCEPTION] too bad SQLSTATE: P0001" if SPARK_VERSION >= (4,) else "too bad"
 
 
 def test_a_job_that_fails_says_why_in_sparks_words(plan: Plan) -> None:

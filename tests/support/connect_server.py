@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,20 +59,25 @@ class ConnectServer:
 
 
 @contextmanager
-def running_connect_server() -> Iterator[ConnectServer]:
-    """Start one; it is gone afterwards."""
+def running_connect_server(home: Path | None = None, jars: Iterable[Path] = ()) -> Iterator[ConnectServer]:
+    """Start one; it is gone afterwards.
+
+    :param home: the ``SPARK_HOME`` of another version than that of this process.
+    :param jars: of the server itself, where Spark comes without it.
+    """
     token = secrets.token_hex(16)
     port = free_port()
-    environment = {**spark_environment(os.environ), "SPARK_CONNECT_AUTHENTICATE_TOKEN": token}
+    environ = {**os.environ, **({"SPARK_HOME": str(home)} if home is not None else {})}
+    environment = {**spark_environment(environ), "SPARK_CONNECT_AUTHENTICATE_TOKEN": token}
     with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("w+b") as log:
         settings = {
             **_SETTINGS,
             "spark.connect.grpc.binding.port": str(port),
             "spark.eventLog.dir": f"file://{folder}",
-            **({"spark.jars": str(DRIVER)} if DRIVER.exists() else {}),
+            "spark.jars": ",".join(map(str, [*jars, *([DRIVER] if DRIVER.exists() else [])])),
         }
         command = [
-            find_spark_submit(os.environ),
+            find_spark_submit(environ),
             *("--master", "local[2]", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
             *(text for name, value in settings.items() for text in ("--conf", f"{name}={value}")),
             "spark-internal",

@@ -86,12 +86,15 @@ def running_session(settings: Mapping[str, str], home: Path | None = None) -> It
         **settings,
     }
     imported = [str(home.parent), *map(str, (home / "python" / "lib").glob("py4j*.zip"))] if home is not None else []
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
+    if home is not None:
+        environment["SPARK_HOME"] = str(home)
     with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("w+") as log:
         reading, writing = os.pipe()
         process = subprocess.Popen(
             [sys.executable, "-I", "-c", _PROGRAM, json.dumps(settings), str(writing), json.dumps(imported)],
             cwd=folder,
-            env={**os.environ, **({"SPARK_HOME": str(home)} if home is not None else {})},
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 
-def _version() -> tuple[int, ...]:
+def spark_of_this_python() -> tuple[int, ...]:
+    """Return the version of the PySpark that is imported here; empty without one that has Spark itself."""
     package = find_spec("pyspark")
-    beside = Path(package.origin).parent if package is not None and package.origin else Path()
-    jars = Path(os.environ.get("SPARK_HOME") or beside).glob("jars/spark-core_*.jar")
+    return _version(Path(package.origin).parent) if package is not None and package.origin else ()
+
+
+def client_is_pinned() -> bool:
+    """Return whether the PySpark that is imported here is the one that the project pins."""
+    return spark_of_this_python() == tuple(map(int, version("pyspark-client").split(".")))
+
+
+def _version(home: Path) -> tuple[int, ...]:
+    jars = home.glob("jars/spark-core_*.jar")
     return next((tuple(map(int, jar.stem.rpartition("-")[2].split("."))) for jar in jars), ())
 
 
-SPARK_VERSION = _version()
+SPARK_VERSION = _version(Path(os.environ["SPARK_HOME"])) if os.environ.get("SPARK_HOME") else spark_of_this_python()
 """That of ``SPARK_HOME``, as in ``tests/engines/test_spark_versions.py``, or of the installed PySpark."""
 
 
-def since(*version: int) -> pytest.MarkDecorator:
+def since(*first: int) -> pytest.MarkDecorator:
     """Mark what earlier versions do not have, such as ``since(4, 1)``."""
-    return pytest.mark.skipif(version > SPARK_VERSION, reason=f"Spark {'.'.join(map(str, version))} has this first")
+    return pytest.mark.skipif(first > SPARK_VERSION, reason=f"Spark {'.'.join(map(str, first))} has this first")

@@ -168,7 +168,7 @@ def select_part(items: Sequence[pytest.Item], part: str) -> list[pytest.Item]:
         recorded = recorded_seconds()
         return [item for item in items if _is_quick(item, recorded)]
     large = _parts(items)
-    number = _part_of_commit() if part == "commit" else numbers.get(part, 0)
+    number = part_of_commit() if part == "commit" else numbers.get(part, 0)
     with_base = part in ("base", "commit")
     return [item for item in items if (large[item.nodeid] == number if _is_large(item) else with_base)]
 
@@ -220,7 +220,8 @@ def _parts(items: Iterable[pytest.Item]) -> dict[str, int]:
     return parts
 
 
-def _part_of_commit() -> int:
+def part_of_commit() -> int:
+    """Return the part of the large tests that a build of this commit runs."""
     git = ["git", "rev-parse", "HEAD"]
     commit = subprocess.run(git, cwd=RECORDED.parent, capture_output=True, text=True, check=True).stdout
     return int(commit, 16) % LARGE_PARTS + 1

@@ -68,7 +68,7 @@ def test_what_a_topic_lacks_is_told(
 ) -> None:
     """The connector, the variable of the job, and the connection."""
     submit = submit_to(spark.newSession(), workspace, monkeypatch)
-    package = r"for kafka; name its package .*packages: 'org\.apache\.spark:spark-sql-kafka-0-10_2\.13:4\."
+    package = rf"for kafka; name its package .*packages: 'org\.apache\.spark:spark-sql-kafka-0-10_2\.1[23]:{spark.version}'"
     with pytest.raises(ValueError, match=package):
         turn_until(topic.streaming(workspace, submit, lambda: None), lambda: False)
     monkeypatch.delenv("DYNAMIC_TABLES_CONNECTION_events_2d_1")
