@@ -20,6 +20,7 @@ from hypothesis import settings
 
 from airflow_dynamic_tables.clients.database.engine import Database
 from tests.support.connect_server import ConnectServer, running_connect_server
+from tests.support.delta_spark import running_delta_spark
 from tests.support.disks import wait_for_no_disk
 from tests.support.faults.report import FaultReport
 from tests.support.metastore import HiveMetastore, running_metastore
@@ -249,6 +250,13 @@ def iceberg_spark(java: None) -> Iterator[IcebergSpark]:  # noqa: ARG001 - it mu
     from tests.support.iceberg_spark import running_iceberg_spark  # SQLAlchemy, for those who need it
 
     with running_iceberg_spark() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def delta_spark(hive_metastore: HiveMetastore) -> Iterator[PlainSpark]:
+    """A Spark session with Delta's own library on the metastore, in a process that has nothing of ours."""
+    with running_delta_spark(hive_metastore) as opened:
         yield opened
 
 

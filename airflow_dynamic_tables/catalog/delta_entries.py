@@ -59,8 +59,9 @@ def partitions_of(
         values = {key: NULL_PARTITION if (value := file.partition.get(key)) is None else value for key in keys}
         if wanted.items() <= values.items():
             groups.setdefault(tuple(values.values()), []).append(file)
+    hides_rows = snapshot is not None and snapshot.hides_rows
     return [
-        CatalogPartition(dict(zip(keys, values, strict=True)), statistics=_size(files))
+        CatalogPartition(dict(zip(keys, values, strict=True)), statistics=_size(files, hides_rows=hides_rows))
         for values, files in sorted(groups.items())
     ]
 
@@ -68,7 +69,7 @@ def partitions_of(
 def statistics_of(entry: CatalogDynamicTable | CatalogTable) -> TableStatistics:
     """Return the size of the current version."""
     snapshot = _snapshot(entry)
-    return _size(snapshot.files) if snapshot is not None else TableStatistics()
+    return _size(snapshot.files, hides_rows=snapshot.hides_rows) if snapshot is not None else TableStatistics()
 
 
 def _snapshot(entry: CatalogDynamicTable | CatalogTable, version: int | None = None) -> DeltaSnapshot | None:
@@ -77,7 +78,11 @@ def _snapshot(entry: CatalogDynamicTable | CatalogTable, version: int | None = N
     return snapshot if snapshot is not None and NOTHING_YET not in snapshot.properties else None
 
 
-def _size(files: Iterable[DeltaFile]) -> TableStatistics:
+def _size(files: Iterable[DeltaFile], *, hides_rows: bool) -> TableStatistics:
+    """Add up files.
+
+    :param hides_rows: whether deletion vectors delete rows of them, so that the number of rows is unknown.
+    """
     listed = list(files)
-    rows = None if any(file.rows is None for file in listed) else sum(file.rows or 0 for file in listed)
+    rows = None if hides_rows or any(file.rows is None for file in listed) else sum(file.rows or 0 for file in listed)
     return TableStatistics(rows, sum(file.bytes for file in listed), len(listed))

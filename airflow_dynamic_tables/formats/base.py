@@ -29,7 +29,7 @@ class TableContent:
 
     ``format`` is the file format. With ``base_path``, the ``partition_keys`` are in Hive-style folder names below it; otherwise
     all columns are in the files. Files without a common base folder are also in ``parts``. With ``table``, Spark reads the
-    snapshot by that name with a library of its own. ``state`` is compared by later refreshes.
+    snapshot by that name, or at that location, with a library of its own. ``state`` is compared by later refreshes.
     """
 
     snapshot: str

@@ -1,4 +1,4 @@
-"""The tables that both a refresh and another engine change."""
+"""The tables that both a refresh and another engine change, and what else the tests beside other engines share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.contracts.refreshing.conftest import place
+from tests.services.conftest import clock, workspace
 from tests.support.iceberg_shared import SharedTable, shared_table
 from tests.support.iceberg_spark import IcebergSpark
+
+__all__ = ["clock", "place", "shared", "workspace"]
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import pytest
 
 NEEDS = {
     "connect_server": ("spark",),
+    "delta_spark": ("metastore", "spark"),
     "embedded_airflow": ("system",),
     "hive_metastore": ("metastore",),
     "hive_metastore_on_postgres": ("metastore", "postgres"),
@@ -33,6 +34,7 @@ SERVERS = {
     "hive_metastore_on_postgres": "metastore-on-postgres",
     "iceberg_spark": "iceberg-spark",
     "plain_spark": "metastore",
+    "delta_spark": "metastore",
     "hive_metastore": "metastore",
     "connect_server": "connect-server",
     "spark": "spark",

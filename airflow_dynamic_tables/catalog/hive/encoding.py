@@ -42,6 +42,7 @@ from airflow_dynamic_tables.clients.metastore.tables import (
     descriptor,
     file_uri,
     format_of,
+    has_storage,
     is_transactional,
     joined_parameter,
     location_of,
@@ -210,10 +211,10 @@ def _update_storage(hive_table: Table, table: CatalogTable | CatalogDynamicTable
     if SNAPSHOT in hive_table.parameters and isinstance(table, CatalogDynamicTable):
         return  # commits own columns and location; those that the caller read may be outdated
     location = table.location or hive_table.sd.location
-    if format_of(hive_table) != table.format:
+    if not has_storage(hive_table, table.format):
         columns = hive_table.sd.cols
         hive_table.sd = descriptor(table.format, location)
-        hive_table.sd.cols = columns
+        hive_table.sd.cols = columns or hive_table.sd.cols
         hive_table.parameters.pop(PROVIDER, None)
         if table.format not in STORAGES:
             hive_table.parameters[PROVIDER] = table.format

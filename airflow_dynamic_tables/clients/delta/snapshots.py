@@ -313,6 +313,11 @@ def _reading(location: str) -> Iterator[None]:
     try:
         yield
     except (DeltaError, OSError, ValueError) as error:
+        if "catalog-managed" in str(error):
+            raise UnsupportedError(
+                f"Delta table {location} is managed by a catalog (feature catalogManaged), which alone knows its latest version; "
+                "read a copy of it that no catalog manages."
+            ) from error
         raise CatalogUnavailableError(f"The log of Delta table {location} cannot be read: {_short(error)}") from error
 
 
@@ -348,6 +353,8 @@ NO_TIME_ZONE = "timestampNtz"
 
 _KNOWN = {
     *(NO_TIME_ZONE, "v2Checkpoint", "vacuumProtocolCheck"),
+    # What is left when another feature is dropped from a table, and cannot be dropped itself, or not soon.
+    *("checkpointProtection", "domainMetadata", "allowColumnDefaults"),
     # These features only permit what properties of the table or its columns enable; those are checked separately.
     *("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "identityColumns", "columnMapping"),
 }
@@ -371,6 +378,13 @@ _OF_PROPERTIES = {
     "delta.enableIcebergCompatV1": "it is to be read as Iceberg",
     "delta.enableIcebergCompatV2": "it is to be read as Iceberg",
 }
+
+
+def protected_before(snapshot: DeltaSnapshot) -> int:
+    """Return the version before which the log must not be cut off nor checkpointed, because features were dropped; 0 for none."""
+    if "checkpointProtection" not in snapshot.protocol.writer_features:
+        return 0
+    return int(snapshot.properties.get("delta.requireCheckpointProtectionBeforeVersion", snapshot.version))
 
 
 def why_unwritable(snapshot: DeltaSnapshot) -> str | None:

@@ -168,18 +168,25 @@ _OTHER = Storage(
     f"{_HIVE}.serde2.lazy.LazySimpleSerDe",
 )
 
-_BY_LOG = Storage("io.delta.hive.DeltaInputFormat", "io.delta.hive.DeltaOutputFormat", _OTHER.serde)
-"""Classes of Delta's library for Hive: Hive fails when the library is missing.
+_BY_LOG = Storage("org.apache.hadoop.mapred.FileInputFormat", "org.apache.hadoop.mapred.FileOutputFormat", _OTHER.serde)
+"""Abstract classes, as in tables of Iceberg's library: Spark can alter such a table, and Hive fails to read it.
 
-With the classes of other providers, Hive would find no files in the table's folder and return no rows.
+With the classes of other providers, Hive would find no files in the table's folder and return no rows. Without classes that
+Spark has, it could not alter the table.
 """
+
+_NO_COLUMNS = (FieldSchema("col", "array<string>", "from deserializer"),)
+"""Spark's placeholder for columns that only a table's log knows: it alters no table without columns."""
+
+_FORMER_DELTA_CLASS = "io.delta.hive.DeltaInputFormat"
+"""Class that Delta tables were registered with before."""
 
 
 def descriptor(file_format: str, location: str | None) -> StorageDescriptor:
     """The storage descriptor of a table of a format, without columns."""
     storage = _BY_LOG if file_format in _KNOWN_BY_LOG else STORAGES.get(file_format, _OTHER)
     return StorageDescriptor(
-        cols=[],
+        cols=[*_NO_COLUMNS] if file_format in _KNOWN_BY_LOG else [],
         location=location,
         inputFormat=storage.input_format,
         outputFormat=storage.output_format,
@@ -190,6 +197,11 @@ def descriptor(file_format: str, location: str | None) -> StorageDescriptor:
         sortCols=[],
         parameters={},
     )
+
+
+def has_storage(table: Table, file_format: str) -> bool:
+    """Return whether a table is registered as a table of this format."""
+    return format_of(table) == file_format and table.sd.inputFormat != _FORMER_DELTA_CLASS
 
 
 def format_of(table: Table) -> str:
@@ -262,10 +274,9 @@ def set_columns(table: Table, columns: Sequence[Column], partition_keys: Sequenc
     spark = _spark_parameters([*data, *keys], partition_keys)
     if repeated := sorted({name for name in folded if folded.count(name) > 1}):
         raise UnsupportedError(f"A Hive table cannot have two columns {repeated[0]}: it does not tell cases of letters apart.")
-    if (table.parameters or {}).get(PROVIDER) in _KNOWN_BY_LOG:
-        data, keys = [], []
-    table.sd.cols = [_field(column) for column in data]
-    table.partitionKeys = [_field(column) for column in keys]
+    by_log = (table.parameters or {}).get(PROVIDER) in _KNOWN_BY_LOG
+    table.sd.cols = [*_NO_COLUMNS] if by_log else [_field(column) for column in data]
+    table.partitionKeys = [] if by_log else [_field(column) for column in keys]
     others = {key: value for key, value in (table.parameters or {}).items() if not key.startswith(SCHEMA)}
     table.parameters = {**others, **spark}
 
@@ -292,7 +303,7 @@ def forget_quoted(table: Table) -> bool:
 
 def columns_of(table: Table) -> tuple[Column, ...]:
     """The columns of a table, partition keys last; Spark's definition if it matches Hive's."""
-    fields = [*(table.sd.cols or ()), *(table.partitionKeys or ())]
+    fields = [*(field for field in table.sd.cols or () if field not in _NO_COLUMNS), *(table.partitionKeys or ())]
     native = tuple(Column(field.name, spark_type(field.type), comment=field.comment or None) for field in fields)
     schema = joined_parameter(table.parameters or {}, SCHEMA)
     known = schema_from_json(schema) if schema is not None else native

@@ -161,6 +161,9 @@ KEEPS_TOKENS = "delta.setTransactionRetentionDuration"
 TOKENS_KEPT = "interval 30 days"
 """Retention of tokens: as long as a refresh may be retried. Others may change it."""
 
+_FOREVER = 253402300799000
+"""Time of a recorded transaction that never expires: the year 9999. Spark's checkpoints leave out those without a time."""
+
 _PROPERTIES = {
     # Delta's clean-up removes versions, but retention is determined by the definition.
     "delta.enableExpiredLogCleanup": "false",
@@ -217,9 +220,9 @@ def commit_entry(
     entry: list[Action] = [{"commitInfo": _commit_info(before, change, told, now)}]
     entry += _table_actions(before, change.definition, now)
     entry.append({"txn": {"appId": application_of(told[TOKEN]), "version": number, "lastUpdated": now}})
-    entry.append({"txn": {"appId": APPLICATION, "version": number}})  # without a time it never expires
+    entry.append({"txn": {"appId": APPLICATION, "version": number, "lastUpdated": _FOREVER}})
     if fresh is not None:
-        entry.append({"txn": {"appId": FRESH, "version": int(fresh.timestamp() * 1000)}})
+        entry.append({"txn": {"appId": FRESH, "version": int(fresh.timestamp() * 1000), "lastUpdated": _FOREVER}})
     entry += [_remove(file, now) for file in change.removed]
     entry += [_restore(file) for file in change.restored]
     entry += [_add(file, location, now) for file in change.added]
@@ -275,10 +278,11 @@ def _table_actions(before: DeltaSnapshot | None, wanted: Definition, now: int) -
         known = before.properties if before is not None else _PROPERTIES
         properties = {name: value for name, value in known.items() if name != NOTHING_YET}
         return [{"protocol": _protocol(wanted.columns)}, {"metaData": _metadata(before, wanted, properties, now)}]
-    if wanted == definition_of(before):
+    properties = {**_PROPERTIES, **before.properties}  # a CREATE OR REPLACE TABLE of others drops them
+    if wanted == definition_of(before) and properties == before.properties:
         return []
     check_definition(wanted)
-    actions: list[Action] = [{"metaData": _metadata(before, wanted, before.properties, now)}]
+    actions: list[Action] = [{"metaData": _metadata(before, wanted, properties, now)}]
     if has_type(wanted.columns, WITHOUT_ZONE) and NO_TIME_ZONE not in before.protocol.reader_features:
         actions.insert(0, {"protocol": _upgraded(before)})
     return actions

@@ -19,7 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_dynamic_tables.clients.delta.log import FOLDER, Action, DeltaLog
-from airflow_dynamic_tables.clients.delta.snapshots import DeltaSnapshot, file_uri, open_snapshot
+from airflow_dynamic_tables.clients.delta.snapshots import (
+    DeltaSnapshot,
+    file_uri,
+    open_snapshot,
+    protected_before,
+    why_unwritable,
+)
 from airflow_dynamic_tables.clients.files import (
     Deleted,
     FileEntry,
@@ -59,13 +65,14 @@ def expire(location: str, retention: Retention, now: datetime, pinned: Callable[
     for _ in range(_ATTEMPTS):
         history = DeltaHistory.at(location)
         entries = history.log.versions()
-        if history.snapshot is None or not entries:
+        if history.snapshot is None or not entries or why_unwritable(history.snapshot):
             return 0
+        protected = protected_before(history.snapshot)
         if sum(entry < _oldest_kept(history, entries, retention, now, ()) for entry in entries) < least:
             return 0
         oldest = _oldest_kept(history, entries, retention, now, pinned())
         if history.log.versions() == entries:
-            return _forget_before(history.log, oldest, now) if oldest > 0 else 0
+            return _forget_before(history.log, oldest, now, protected) if oldest > 0 else 0
     raise ConflictError(f"{location} was changed by others {_ATTEMPTS} times meanwhile; its old versions go next time.")
 
 
@@ -96,19 +103,23 @@ def _oldest_kept(history: DeltaHistory, entries: list[int], retention: Retention
     return min([oldest, *(entry for entry in entries if str(entry) in pinned)])
 
 
-def _forget_before(log: DeltaLog, oldest: int, now: datetime) -> int:
+def _forget_before(log: DeltaLog, oldest: int, now: datetime, protected: int) -> int:
     """Delete the log before a version, which gets a checkpoint; newest files first, so that the remaining log has no gaps.
 
     Readers that listed the log before the checkpoint existed still read older entries. Therefore the log is truncated at an older
     checkpoint, and the new one is used the next time.
+
+    :param protected: the version before which other engines may have to read the log as it is.
     """
+    if oldest < protected:
+        return 0
     if oldest not in log.checkpoints():
         _write_checkpoint(log.location, oldest)
     whole = log.checkpoints()
     folder = f"{log.location}/{FOLDER}"
     entries = list_entries(folder)
     young = {version for version, entry in _by_version(entries) if _is_checkpoint(entry) and not _is_settled(entry, now)}
-    first = max((version for version in whole if version <= oldest and version not in young), default=0)
+    first = max((version for version in whole if protected <= version <= oldest and version not in young), default=0)
     files = [entry for version, entry in _by_version(entries) if version < first]
     try:
         with as_os_errors():
@@ -200,9 +211,13 @@ class DeltaHistory:
         return self._forgotten(self.snapshot, number, token)
 
     def next_number(self) -> int:
-        """Return the next version number: above all previous ones."""
+        """Return the next version number: above all previous ones, also those rolled back by others."""
         noted = self.snapshot.transaction(APPLICATION) if self.snapshot is not None else None
-        return 1 + (noted or 0)
+        if noted is None:  # checkpoints of Spark left it out where it was recorded without a time
+            versions = (_version(entry, info) for entry, info in self._infos())
+            newest = next(filter(None, versions), None)
+            noted = newest.number if newest is not None else 0
+        return 1 + noted
 
     def find(self, token: str) -> Version | None:
         """Return the version committed with a token, if the table still records it."""
@@ -244,6 +259,8 @@ class DeltaHistory:
 
     def _infos(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """Yield the commit info of the entries up to the snapshot, newest first."""
+        if self.snapshot is None:
+            return iter(())
         return self.log.infos(entry for entry in self.log.versions()[::-1] if entry < self.next_entry)
 
     def _lineage(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -387,9 +404,9 @@ def delete_orphans(location: str, before: datetime, held: Callable[[], Collectio
         snapshot = open_snapshot(location)
         if snapshot is None:
             return None
-        foreign_before = _longer(before, snapshot.properties.get(_KEEPS_LONGER))
+        kept = None if why_unwritable(snapshot) else _longer(before, snapshot.properties.get(_KEEPS_LONGER))
         files = {plain_path(uri) for uri in _referenced(location)}
-        return References(files, lambda entry, _: _limit(entry, location, before, foreign_before))
+        return References(files, lambda entry, _: _limit(entry, location, before, kept))
 
     return delete_unreferenced(location, held, read)
 

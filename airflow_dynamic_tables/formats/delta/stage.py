@@ -158,8 +158,8 @@ class DeltaStagedTable(StagedTable):
         if location is None:
             return True  # a commit requires an existing table
         history = DeltaHistory.at(location)
-        if history.find(self._token):
-            return True
+        if history.find(self._token) or (history.snapshot is not None and why_unwritable(history.snapshot)):
+            return True  # the entry that put a feature there took the number of any commit planned before
         return history.log.put(history.next_entry, fence_entry(history.snapshot, self._token)) or None
 
     def _replacement(self, history: DeltaHistory, request: CommitRequest, added: Callable[[], list[AddedFile]]) -> _Entry:
@@ -214,9 +214,10 @@ class DeltaStagedTable(StagedTable):
         columns, keys = request.result.columns, request.partition_keys
         snapshot = history.snapshot
         layout = history.layout()
+        if snapshot is not None:
+            self._check_writable(snapshot)
         if snapshot is None or layout is None:
             return Definition(columns, keys, request.comment), True
-        self._check_writable(snapshot)
         layout.check_keys(self._path, keys, request.rebuild)
         wanted = layout.evolved(columns, request.rebuild)
         return Definition(wanted, keys, request.comment or snapshot.comment), layout.is_kept(columns, keys)

@@ -13,7 +13,7 @@ from airflow_dynamic_tables.clients.delta.log import DeltaLog
 from airflow_dynamic_tables.clients.delta.snapshots import DeltaFile, DeltaSnapshot, file_uri, open_snapshot
 from airflow_dynamic_tables.clients.files import Deleted
 from airflow_dynamic_tables.clients.stores import EntryStore, Store
-from airflow_dynamic_tables.core.identifiers import ObjectPath, quote
+from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import NULL_PARTITION, PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding, SourcePart
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
@@ -36,6 +36,8 @@ from airflow_dynamic_tables.formats.delta.stage import DeltaStagedTable
 from airflow_dynamic_tables.formats.fingerprints import lasting_fingerprints, schema_digest
 from airflow_dynamic_tables.formats.small_files import Limits, PartitionFiles
 
+FORMAT = "delta"
+
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 """Class name of the Delta library in ``spark.sql.extensions``."""
 
@@ -57,7 +59,7 @@ def content(snapshot: DeltaSnapshot, name: object, *, has_library: bool = False)
                 f"spark.sql.extensions: {EXTENSION} and spark.sql.catalog.spark_catalog: "
                 "org.apache.spark.sql.delta.catalog.DeltaCatalog to the 'spark.conf' of the definition."
             )
-        return TableContent(version, table=f"delta.{quote(snapshot.location)}", state=state(snapshot, by_files=False))
+        return TableContent(version, format=FORMAT, table=snapshot.location, state=state(snapshot, by_files=False))
     return TableContent(
         snapshot=version,
         files=tuple(file.uri for file in snapshot.files),
@@ -153,9 +155,6 @@ def _read_by_spark(folder: str) -> tuple[str, str]:
     """Return the key and value that Spark parses from a folder name: escapes are decoded to one character per byte."""
     key, _, value = folder.partition("=")
     return unquote(key, encoding="latin-1"), unquote(value, encoding="latin-1")
-
-
-FORMAT = "delta"
 
 
 class DeltaLakeTable(LakeTable):

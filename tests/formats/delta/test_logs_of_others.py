@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_dynamic_tables.clients.delta.log import DeltaLog
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
-from airflow_dynamic_tables.formats.delta.entries import KEEPS_TOKENS
+from airflow_dynamic_tables.formats.delta.entries import APPLICATION, FRESH, KEEPS_TOKENS
 from tests.support.benches.delta import root
 from tests.support.benches.staging import NOON, Bench
 from tests.support.delta_tables import commit_file, replay, require, rewrite, write_checkpoint_in_text
@@ -154,6 +154,49 @@ def age_tokens(bench: Bench) -> None:
 
     for entry in range(2):
         rewrite(root(bench), entry, age)
+
+
+def test_numbers_go_on_where_a_checkpoint_forgot_the_latest_one(bench: Bench) -> None:
+    """Spark leaves transactions without a time out of its checkpoints, once the table says how long they are kept."""
+    refresh_daily(bench, 3)
+    for entry in range(3):
+        rewrite(root(bench), entry, forget)
+    DeltaTable(root(bench)).restore(0)
+    assert bench.refresh({"1": [9]}).number == 4
+
+
+def forget(action: dict[str, dict[str, object]]) -> None:
+    """Take away what says the latest number."""
+    if action.get("txn", {}).get("appId") == APPLICATION:
+        del action["txn"]
+
+
+def test_every_transaction_has_a_time_and_the_latest_number_never_expires(bench: Bench) -> None:
+    refresh_daily(bench, 1)
+    lines = commit_file(root(bench), 0).read_text().splitlines()
+    noted = {said["txn"]["appId"]: said["txn"]["lastUpdated"] for said in map(json.loads, lines) if "txn" in said}
+    kept = {app for app, at in noted.items() if datetime.fromtimestamp(at / 1000, UTC).year == 9999}
+    assert kept == {APPLICATION, FRESH}
+    assert len(noted) == 3
+
+
+def test_the_settings_of_our_tables_come_back_when_others_replaced_the_table(bench: Bench) -> None:
+    """A ``CREATE OR REPLACE TABLE`` drops the properties, and the clean-up of others would take our versions."""
+    refresh_daily(bench, 1)
+
+    def replace_properties(action: dict[str, dict[str, object]]) -> None:
+        if "metaData" in action:
+            action["metaData"]["configuration"] = {KEEPS_TOKENS: "interval 60 days", "team": "sales"}
+
+    rewrite(root(bench), 0, replace_properties)
+    bench.refresh({"1": [2]})
+    assert DeltaTable(root(bench)).metadata().configuration == {
+        "delta.enableExpiredLogCleanup": "false",
+        KEEPS_TOKENS: "interval 60 days",
+        "team": "sales",
+    }
+    bench.refresh({"1": [3]})
+    assert "metaData" not in commit_file(root(bench), 2).read_text()
 
 
 def test_an_entry_that_somebody_is_writing_is_waited_for(bench: Bench) -> None:

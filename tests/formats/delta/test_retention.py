@@ -18,7 +18,7 @@ from airflow_dynamic_tables.formats.delta.entries import APPLICATION
 from airflow_dynamic_tables.formats.delta.history import CHECKPOINT_AFTER
 from tests.support.benches.delta import root
 from tests.support.benches.staging import Bench
-from tests.support.delta_tables import commit_file
+from tests.support.delta_tables import commit_file, require, rewrite
 
 DAY = timedelta(days=1)
 LATER = 30 * DAY
@@ -67,6 +67,33 @@ def test_a_log_is_cut_off_only_where_everybody_has_seen_the_checkpoint(bench: Be
     bench.table.expire(retention, datetime.now(UTC) + past_the_hour, tuple)
     assert checkpoint() != []
     assert len(bench.table.versions()) == 2
+
+
+def test_a_log_is_cut_off_only_behind_the_version_that_a_dropped_feature_protects(bench: Bench) -> None:
+    """Older readers could not read a checkpoint of a version that had the feature, so its engine keeps the log as it was."""
+    for number in range(6):
+        bench.refresh({"1": [number]})
+    protected = {"delta.requireCheckpointProtectionBeforeVersion": "4"}
+    rewrite(root(bench), 0, require(["checkpointProtection"], **protected))
+    rewrite(root(bench), 0, lambda action: action.get("protocol", {}).update(readerFeatures=[]))
+    assert expire(bench, Retention(3, timedelta(0))) == 0
+    assert expire(bench, Retention(2, timedelta(0))) == 4
+    assert bench.refresh({"1": [7]}).number == 7
+    assert seen(bench) == [{"ds": "1", "n": 7}]
+
+
+def test_the_maintenance_leaves_the_log_of_a_table_that_cannot_be_written_as_it_is(bench: Bench) -> None:
+    for number in range(4):
+        bench.refresh({"1": [number]})
+    rewrite(root(bench), 0, require(["rowTracking", "domainMetadata"]))
+    rewrite(root(bench), 0, lambda action: action.get("protocol", {}).update(readerFeatures=[]))
+    of_others = root(bench) / "ds=1" / "part-0.parquet"
+    of_others.parent.mkdir()
+    of_others.touch()
+    assert expire(bench) == 0
+    orphans(bench)
+    assert of_others.exists(), "a feature may refer to files in a way that is not known here"
+    assert all(commit_file(root(bench), entry).exists() for entry in range(4))
 
 
 def test_who_says_nothing_keeps_the_last_day(bench: Bench) -> None:

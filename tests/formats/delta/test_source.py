@@ -209,9 +209,19 @@ def test_rows_that_files_alone_do_not_tell_are_refused_or_read_by_deltas_own_lib
     with pytest.raises(CatalogUnavailableError, match=rf"The rows of source lake.raw.orders cannot be counted: it {why}"):
         count_rows(source(root), (), {}, 1)
     binding = bind(source(root), (), "orders", LIBRARY)
-    assert (binding.table, binding.version, binding.files, binding.parts) == (f"delta.`{root}`", "0", (), ())
+    assert (binding.table, binding.version, binding.files, binding.parts) == (str(root), "0", (), ())
     assert binding.state is not None
     assert binding.state.partitions == {"": "0"}
+
+
+def test_a_table_that_a_catalog_manages_is_refused(tmp_path: Path) -> None:
+    """Its latest entries may be known to the catalog alone, so its folder does not tell its rows."""
+    root = tmp_path / "t"
+    write_deltalake(root, pa.table({"n": [1]}))
+    rewrite(root, 0, require(["catalogManaged", "inCommitTimestamp"], **{"delta.enableInCommitTimestamps": "true"}))
+    rewrite(root, 0, lambda action: action.get("protocol", {}).update(readerFeatures=["catalogManaged"]))
+    with pytest.raises(UnsupportedError, match=r"is managed by a catalog \(feature catalogManaged\).*; read a copy"):
+        bound(root)
 
 
 @pytest.mark.parametrize(

@@ -183,8 +183,27 @@ def test_a_feature_that_is_not_known_is_refused(bench: Bench) -> None:
             }
 
     rewrite(root(bench), 0, tracked)
-    with pytest.raises(UnsupportedError, match="has the feature domainMetadata"):
+    with pytest.raises(UnsupportedError, match="has the feature rowTracking"):
         bench.stage("t2").begin()
+
+
+def test_nothing_is_written_into_the_log_of_a_table_with_such_a_feature(bench: Bench) -> None:
+    """An entry that lacks what the feature demands would stop its engine from writing. A late commit finds its number taken."""
+    bench.refresh({"1": [1]})
+    late = bench.stage("late")
+    result = bench.write(late, {"1": [2]})
+
+    def meanwhile() -> None:
+        append(bench, "2", 2)
+        with commit_file(root(bench), 1).open("a") as entry:
+            protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["inCommitTimestamp"]}
+            entry.write("\n" + json.dumps({"protocol": protocol}))
+        late.fence()
+        assert not commit_file(root(bench), 2).exists()
+
+    with pytest.raises(UnsupportedError, match="has the feature inCommitTimestamp"):
+        bench.commit(late, result, meanwhile)
+    assert by_delta_rs(bench) == [("1", 1), ("2", 2)]
 
 
 BAD_COLUMNS = {

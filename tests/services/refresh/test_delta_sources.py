@@ -114,7 +114,7 @@ def test_deltas_own_library_in_the_definition_reads_what_files_do_not_tell(works
     library = "spark: {conf: {spark.sql.extensions: io.delta.sql.DeltaSparkSessionExtension}}"
     request = request_(tmp_path, 1, library)
     (binding,) = bind_sources(workspace, request.table, request.sources)
-    assert (binding.table, binding.version) == (f"delta.`{tmp_path}/orders`", "0")
+    assert (binding.format, binding.table, binding.version) == ("delta", f"{tmp_path}/orders", "0")
 
 
 def test_a_stream_hears_what_is_new_in_a_delta_table_of_ours(workspace: Workspace, tmp_path: Path) -> None:
@@ -159,4 +159,4 @@ def test_a_delta_table_of_ours_from_which_others_deleted_rows_needs_deltas_own_l
     with pytest.raises(UnsupportedError, match=r"Delta table sales\.parent needs a reader that knows typeWidening"):
         bind_sources(workspace, without, {})
     (binding,) = bind_sources(workspace, having, {})
-    assert (binding.table, binding.version) == (f"delta.`file://{folder}`", "0")
+    assert (binding.format, binding.table, binding.version) == ("delta", f"file://{folder}", "0")
