@@ -40,7 +40,6 @@ STATEMENTS: dict[str, tuple[tuple[str, ...], Rows]] = {
         ("ALTER TABLE figures PARTITION (ds = '2024-03-01') RENAME TO PARTITION (ds = '2024-03-05')",),
         {2: [21], 5: [11]},
     ),
-    "move a partition": (("ALTER TABLE figures PARTITION (ds = '2024-03-01') SET LOCATION '{others}'",), {1: [77], 2: [21]}),
     "analyze": (
         ("ANALYZE TABLE {t} PARTITION (ds) COMPUTE STATISTICS",),
         {1: [11], 2: [21]},
@@ -114,6 +113,16 @@ def test_what_hive_changed_stays_where_the_next_refresh_replaces_nothing(
     expire(two_days.workspace, two_days.table)
     assert two_days.rows() == by_hive(two_days, hive) == dict(sorted({**expected, 1: [18, 19], 3: [31]}.items()))
     assert Path(others(two_days).removeprefix("file://"), "data").exists(), "files of others stay"
+
+
+def test_a_partition_that_hive_moved_elsewhere_is_made_again(two_days: Place, hive: HiveEngine) -> None:
+    """The history says so: the rows of that refresh are not those of the table any more."""
+    other(two_days, hive, "ALTER TABLE figures PARTITION (ds = '2024-03-01') SET LOCATION '{others}'")()
+    assert two_days.rows() == by_hive(two_days, hive) == {1: [77], 2: [21]}
+    assert two_days.refresh(3, [31]).number == 3
+    assert two_days.rows() == by_hive(two_days, hive) == {1: [11], 2: [21], 3: [31]}
+    assert two_days.history()["d1"] == ("UNDONE", 1)
+    assert Path(others(two_days).removeprefix("file://"), "data").exists()
 
 
 def test_a_refresh_of_all_days_replaces_what_hive_wrote(two_days: Place, hive: HiveEngine) -> None:

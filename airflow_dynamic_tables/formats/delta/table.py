@@ -41,6 +41,8 @@ FORMAT = "delta"
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 """Class name of the Delta library in ``spark.sql.extensions``."""
 
+_MAPPING = "delta.columnMapping.mode"
+
 _HARMLESS = frozenset({"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
 """Features that do not change how files and columns are read; the first two only while unused."""
 
@@ -52,6 +54,11 @@ def content(snapshot: DeltaSnapshot, name: object, *, has_library: bool = False)
     :raises UnsupportedError: if reading its files alone would return wrong rows, and there is no library.
     """
     version = str(snapshot.version)
+    if snapshot.properties.get(_MAPPING) == "id":  # Delta's library then asks for spark.sql.parquet.fieldId.write.enabled
+        raise UnsupportedError(
+            f"Delta table {name} maps its columns by id, and no refresh has the settings that Delta's library needs for that; "
+            "read a copy of it whose columns are mapped by name, or not at all."
+        )
     if why := unreadable_by_name(snapshot):
         if not has_library:
             raise UnsupportedError(
@@ -77,7 +84,7 @@ def restricted(whole: TableContent, snapshot: DeltaSnapshot, files: Sequence[Del
 
 def unreadable_by_name(snapshot: DeltaSnapshot) -> str | None:
     """Return why the rows of a version cannot be read from its data files by column name; ``None`` if they can."""
-    if snapshot.properties.get("delta.columnMapping.mode", "none") != "none":
+    if snapshot.properties.get(_MAPPING, "none") != "none":
         return "has columns that are called otherwise in its files (column mapping)"
     if unknown := sorted(snapshot.protocol.reader_features - _HARMLESS):
         return f"needs a reader that knows {', '.join(unknown)}"

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import CommitRejectedError
@@ -66,3 +67,23 @@ def test_a_table_that_others_rename_keeps_its_versions_and_one_that_they_drop_it
     assert bench.refresh({"1": [4]}).number == 1
     assert bench.rows() == {"1": [4]}
     assert root(bench) != folder
+
+
+def test_an_entry_of_an_earlier_release_is_mended_when_its_definition_changes(bench: Bench, metastore: Metastore) -> None:
+    """Its classes are in Delta's library for Hive only, and it has no columns: Spark could not alter it."""
+    bench.refresh({"1": [1]})
+    database, name = bench.path.database, bench.path.name
+    earlier = metastore.call("get_table", database, name)
+    mended = (earlier.sd.inputFormat, earlier.sd.outputFormat, earlier.sd.cols)
+    earlier.sd.inputFormat, earlier.sd.outputFormat = "io.delta.hive.DeltaInputFormat", "io.delta.hive.DeltaOutputFormat"
+    earlier.sd.cols = []
+    metastore.call("alter_table", database, name, earlier)
+    assert bench.refresh({"1": [2]}).number == 2
+    assert bench.catalog is not None
+    known = bench.catalog.get_table(bench.path)
+    assert isinstance(known, CatalogDynamicTable)
+    bench.catalog.alter_table(bench.path, replace(known, comment="another"))
+    now = metastore.call("get_table", database, name).sd
+    assert (now.inputFormat, now.outputFormat, now.cols) == mended
+    assert bench.rows() == {"1": [2]}
+    assert bench.catalog.get_table(bench.path).columns == known.columns
