@@ -34,8 +34,8 @@ def frame_of(spark: SparkSession, source: SourceBinding, driver: Driver) -> Data
 
     :raises ValueError: when they cannot be read, or Spark would read other files.
     """
-    if source.table is not None and source.format == "delta":  # SQL finds no path: that would be SQL on files
-        return spark.read.format("delta").option("versionAsOf", source.version).load(source.table)
+    if source.table is not None and source.format not in _BY_NAME:  # SQL finds no location: that would be SQL on files
+        return spark.read.format(source.format).option("versionAsOf", source.version).load(source.table)
     if source.table is not None:
         return spark.sql(f"SELECT * FROM {source.table} VERSION AS OF {source.version}")
     if not source.has_files:

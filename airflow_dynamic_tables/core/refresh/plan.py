@@ -61,9 +61,9 @@ class SourceBinding:
     ``view`` is the temporary view that the job registers and ``RefreshPlan.query`` reads, ``format`` is Spark's name of the
     reader. Exactly ``files`` are read, with ``base_path`` as the root of Hive-style partition directories and ``schema`` (Spark
     DDL) when it is known; or, when ``table`` is set, Spark reads that table of ``spark.sql.catalog.*`` at snapshot ``version``,
-    or the Delta table at that location. A table of a server has no files (``has_files``): ``options`` contain everything except
-    the password, which the job reads from environment variable ``password_variable``; ``times`` are its columns that are read as
-    numbers. A source whose files are not below one root has ``parts`` instead of ``files``.
+    or, if ``format`` is none of files, the table at that location. A table of a server has no files (``has_files``): ``options``
+    contain everything except the password, which the job reads from environment variable ``password_variable``; ``times`` are its
+    columns that are read as numbers. A source whose files are not below one root has ``parts`` instead of ``files``.
 
     With ``conn_id``, that variable holds further options as JSON, including secrets, from the Airflow connection of that id.
     ``state`` is the recorded state for the ledger, if known. The job of a stream discovers new files below ``base_path`` itself,
