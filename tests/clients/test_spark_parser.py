@@ -55,7 +55,7 @@ def test_what_spark_refuses_has_a_place_and_its_words(
     [
         "SELECT 1;",
         "TABLE t",
-        pytest.param("SELECT v:a.b::INT FROM t", marks=since(4, 0)),
+        pytest.param("SELECT v:a.b::INT FROM t", marks=since(4, 1)),
         "/*/**/*/ SELECT 1",
         pytest.param("FROM t |> DROP a", marks=since(4, 0)),
         "SELECT a FROM t DISTRIBUTE BY a",
@@ -125,7 +125,7 @@ def test_settings_decide_what_a_query_means(parser: SparkParser) -> None:
     assert refused.message.endswith("`N` cannot be resolved. Did you mean one of the following? [`n`]")
 
 
-VARIANT = pytest.param("SELECT v:a::int FROM (SELECT parse_json('1') v)", marks=since(4, 0))
+VARIANT = pytest.param("SELECT v:a::int FROM (SELECT parse_json('1') v)", marks=since(4, 1))
 
 
 @pytest.mark.parametrize("query", ["SELECT mine(1)", "SELECT lake.mine(1)", "SELECT * FROM nothing", VARIANT])
