@@ -55,8 +55,8 @@ EVERY_FILE = {"maxFileAge": "36500d", "latestFirst": "false", "fileNameOnly": "f
 """Options of Spark's file stream; by default it silently ignores files a week older than the newest one."""
 
 
-_NOT_FOUND = ("DATA_SOURCE_NOT_FOUND", "_LEGACY_ERROR_TEMP_1140")
-"""Spark's error conditions for a missing connector; the second one is specific to Kafka."""
+_NOT_FOUND = ("DATA_SOURCE_NOT_FOUND", "_LEGACY_ERROR_TEMP_1140", "KAFKA_DATA_SOURCE_NOT_ENABLED")
+"""Spark's error conditions for a missing connector; the second one is that of Kafka, the third one since Spark 4.3."""
 
 
 def bind(spark: SparkSession, source: SourceBinding, feeds: Feeds, driver: Driver) -> None:
