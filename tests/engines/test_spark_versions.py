@@ -31,22 +31,25 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800), pytest.mark.usefixtu
 
 VERSIONS = ("3.5", "4.0", "4.1", "4.3")
 
+BASE = ("--part", "base")
+
 SUBJECTS = {
-    "the job": ("tests/jobs",),
-    "runners": ("tests/contracts/runners", "tests/runners/test_spark_submit.py"),
+    "the job": ("tests/jobs", *BASE),
+    "runners": ("tests/contracts/runners", "tests/runners/test_spark_submit.py", *BASE),
     "SQL": (
         "tests/clients/test_spark_parser.py",
         "tests/definitions/queries/test_corpus.py",
         "tests/definitions/queries/test_judging.py",
     ),
     "refreshes": (
+        *BASE,
         "tests/cli/test_refresh.py",
         *(f"tests/services/refresh/test_{name}.py" for name in ("delta_refreshes", "hive_refreshes", "hive_sources")),
         *(f"tests/services/refresh/test_{name}.py" for name in ("server_tables", "three_catalogs")),
     ),
-    "streams": ("tests/services/continuous/streams",),
+    "streams": ("tests/services/continuous/streams", *BASE),
 }
-OVER_CONNECT = ("tests/contracts/runners", "tests/jobs/test_explained.py", "tests/runners/test_spark_connect.py")
+OVER_CONNECT = ("tests/contracts/runners", "tests/jobs/test_explained.py", "tests/runners/test_spark_connect.py", *BASE)
 
 _ROOT = Path(__file__).parents[2]
 _SECONDS = 1700
@@ -128,7 +131,7 @@ def _settings(version: str) -> SparkSettings:
 
 
 def _pass(home: Path, *options: str, **environment: str) -> None:
-    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--part", "base", *options)
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options)
     environ = {**os.environ, "SPARK_HOME": str(home), **environment}
     done = subprocess.run(command, cwd=_ROOT, env=environ, capture_output=True, text=True, timeout=_SECONDS, check=False)
     said = done.stdout[-20_000:] + done.stderr[-2_000:]

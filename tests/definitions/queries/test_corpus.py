@@ -22,6 +22,7 @@ from airflow_dynamic_tables.clients.spark_parser import SparkParser, own_excepti
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.queries.editing import expand
 from airflow_dynamic_tables.definitions.queries.text import Target, analyse
+from tests.support.spark_version import SPARK_VERSION
 from tests.support.suite import missing_service
 
 pytestmark = pytest.mark.spark
@@ -109,7 +110,7 @@ def _count(texts: Iterable[str], parser: Any) -> tuple[Counter[str], list[str]]:
 def test_a_part_of_sparks_own_queries(parser: Any) -> None:
     counts, wrong = _count((file.read_text() for file in sorted(OURS.glob("*.sql"))), parser)
     assert wrong == []
-    assert counts["right"] > 800
+    assert counts["right"] > (800 if SPARK_VERSION >= (4,) else 700)  # Spark 3.5 has no pipes
     assert counts["by design"] < 20
 
 
