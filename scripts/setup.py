@@ -19,6 +19,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / ".set-up"
 UV = "uv==0.13.8"
+PROJECT = ".[pyspark,postgres,hive,hdfs,s3,delta,glue]"
 INPUTS = ("pyproject.toml", "constraints.txt", "scripts/setup.py")
 
 
@@ -44,14 +45,7 @@ def install() -> None:
     step(
         "Airflow, PySpark and the other pinned packages (about 1.2 GB, once)",
         [
-            *(
-                *installer(),
-                "--quiet",
-                "--constraint",
-                "constraints.txt",
-                "--editable",
-                ".[pyspark,postgres,hive,hdfs,s3,delta,glue]",
-            ),
+            *(*installer(), "--quiet", "--constraint", "constraints.txt", "--editable", PROJECT),
             *("--group", "dev", "--group", "bench"),
         ],
     )
