@@ -32,7 +32,7 @@ from airflow_dynamic_tables.operators.run_arguments import (
     left_out,
     read_request,
 )
-from airflow_dynamic_tables.operators.spark_tasks import RunsSpark
+from airflow_dynamic_tables.operators.spark_tasks import NEW_JOBS, RunsSpark
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.outcomes import collecting
 from airflow_dynamic_tables.services.refresh.change_detection import skip as record_skip
@@ -211,7 +211,6 @@ def _refresh_arguments(table: DynamicTable, definitions: Definitions, given: Map
     inlets = [dynamic_table_asset(name) for name in table.upstream if name in definitions.tables]
     beside = {name: [*ours, *(given.get(name) or ())] for name, ours in (("outlets", outlets), ("inlets", inlets))}
     ours = {name: value for name, value in default_args_of(table).items() if name not in defaults}
-    # A later try would find a durable job again, which does not write to the stage of that try.
-    fixed = {"name": str(table.identifier), "durable": False}
+    fixed = {"name": str(table.identifier), **NEW_JOBS}
     page = {} if "doc_md" in given else {"doc_md": describe_table(table, definitions)}
     return {**ours, **page, **fixed, **spark, **said, **given, **beside, **beside_ours({**defaults, **said, **given})}

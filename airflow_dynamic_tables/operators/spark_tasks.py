@@ -12,6 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout, Context
+from airflow.providers.common.compat.version_compat import get_base_airflow_version_tuple
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
@@ -30,6 +31,9 @@ from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.services.writes.settling import abort
 
 log = logging.getLogger(__name__)
+
+NEW_JOBS = {"durable": False} if get_base_airflow_version_tuple() >= (3, 3, 0) else {}
+"""Arguments of tasks whose tries submit a job each: a later try would find a durable one, which does not write to its stage."""
 
 _DEATH_SECONDS = 1
 """Seconds to wait for the end of a process after SIGKILL, because its later writes would outlive the stage."""

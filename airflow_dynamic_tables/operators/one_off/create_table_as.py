@@ -19,7 +19,7 @@ from airflow_dynamic_tables.operators.links import SparkLink
 from airflow_dynamic_tables.operators.reconcilers import beside_ours
 from airflow_dynamic_tables.operators.reporting import as_airflow
 from airflow_dynamic_tables.operators.run_arguments import owner_of
-from airflow_dynamic_tables.operators.spark_tasks import RunsSpark
+from airflow_dynamic_tables.operators.spark_tasks import NEW_JOBS, RunsSpark
 from airflow_dynamic_tables.services.ctas.running import create_table_as
 from airflow_dynamic_tables.services.ctas.wanted import Created, QueryPlace, WantedTable, keys_in, named_new_table, purpose_of
 from airflow_dynamic_tables.services.names import names_scope
@@ -70,8 +70,7 @@ class CreateTableAsOperator(RunsSpark):
     ) -> None:
         how = {name: kwargs.pop(name, default) for name, default in _HOW.items()}
         defaults = kwargs.get("default_args") or {}
-        # A later try would find a durable job again, which does not write to the stage of that try.
-        fixed = {"name": "create-table-as", "durable": False}
+        fixed = {"name": "create-table-as", **NEW_JOBS}
         super().__init__(**{**fixed, **kwargs, **beside_ours({**defaults, **kwargs}, counts=False)})
         self.table = table
         self.query = query
