@@ -34,7 +34,7 @@ def parser(java: None) -> Iterator[SparkParser]:  # noqa: ARG001 - it must be th
         ("SELECT a FROM t FETCH FIRST 1 ROWS ONLY", (0, 22), "Syntax error at or near 'FIRST'"),
         ("SELECT a FROM t UNION BY NAME SELECT b FROM u", (0, 22), "Syntax error"),
         ("SELECT interval 'x' day", (0, 16), "invalid value: x"),
-        ("WITH a AS (SELECT 1), a AS (SELECT 2) SELECT 1", (0, 0), "[DUPLICATED_CTE_NAMES]"),
+        ("WITH a AS (SELECT 1), a AS (SELECT 2) SELECT 1", (0, 0), "duplicate names"),
         ("SELECT date 'mar 11 2016'", (0, 7), "mar 11 2016"),
         ("SELECT 1 /* a", None, "[UNCLOSED_BRACKETED_COMMENT]"),
     ],

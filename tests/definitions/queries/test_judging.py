@@ -22,9 +22,9 @@ dynamic_tables: [{name: t0, freshness: 1 day, query_file: query.sql}]
 QUERIES = {
     "fine": ("SELECT 1 AS a", None, None),
     "ours_reads_too_much": (
-        "SELECT a[1:2] AS a FROM t",
+        "SELECT 128Y AS a FROM t",
         None,
-        "1:21: bad SQL: Spark VERSION cannot parse this: [PARSE_SYNTAX_ERROR] Syntax error at or near '2'",
+        "1:17: bad SQL: Spark VERSION cannot parse this: [INVALID_NUMERIC_LITERAL_RANGE] Numeric literal 128",
     ),
     "nobody_reads_it": (
         "SELEC 1",
