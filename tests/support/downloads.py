@@ -17,7 +17,7 @@ from typing import Any
 from tests.support.suite import missing_service
 
 _NAMED = Path(__file__).parents[1] / "engines" / "downloads.toml"
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "airflow-dynamic-tables" / "engines"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "airflow-dynamic-tables" / "engines"
 _SECONDS = 1800
 
 _POM = """<project>
@@ -44,7 +44,7 @@ def jars(name: str) -> list[Path]:
 @functools.cache
 def _downloaded(name: str) -> Path:
     engine: dict[str, Any] = tomllib.loads(_NAMED.read_text())[name]
-    folder = _CACHE / str(engine["sha256"])
+    folder = CACHE / str(engine["sha256"])
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=folder.parent))

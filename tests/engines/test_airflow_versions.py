@@ -1,0 +1,57 @@
+"""The package in other versions of Airflow and Python: its DAGs, a table that is refreshed, alerts and backfills."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.downloads import CACHE
+
+pytestmark = [pytest.mark.large, pytest.mark.system, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(3600)]
+
+ROOT = Path(__file__).parents[2]
+TESTS = (
+    "tests/test_dag_factory.py",
+    "tests/system/test_airflow_dags_test.py",
+    "tests/system/test_airflow_alerts.py",
+    "tests/system/test_airflow_backfills.py",
+)
+PYTHONS = [minor for minor in ("3.12", "3.13") if shutil.which(f"python{minor}")]
+"""The other versions of Python that this machine has."""
+
+
+def installed(constraints: Path, python: str) -> Path:
+    """Return the Python of an environment with our dependencies as constrained; created once."""
+    folder = CACHE / f"airflow-{hashlib.sha256(constraints.read_bytes() + f'{python} {ROOT}'.encode()).hexdigest()[:16]}"
+    if not (folder / "done").exists():
+        uv = [str(Path(sys.executable).with_name("uv"))]
+        _check([*uv, "venv", "--quiet", "--clear", "--python", python, str(folder)])
+        pip = [*uv, "pip", "install", "--quiet", "--python", str(folder / "bin" / "python"), "--constraint", str(constraints)]
+        _check([*pip, "--editable", ".[pyspark,postgres,hive,hdfs,s3,delta,glue]", "--group", "dev"])
+        (folder / "done").touch()
+    return folder / "bin" / "python"
+
+
+def _check(command: list[str]) -> None:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize(
+    ("constraints", "python"),
+    [
+        pytest.param("tests/engines/airflow-3.2.txt", sys.executable, id="airflow 3.2"),
+        *(pytest.param("constraints.txt", f"python{minor}", id=f"python {minor}") for minor in PYTHONS),
+    ],
+)
+def test_the_package_works_there(constraints: str, python: str) -> None:
+    command = [str(installed(ROOT / constraints, python)), "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "AIRFLOW", "PYTHONPATH"))}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-8000:]
