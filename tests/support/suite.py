@@ -44,7 +44,7 @@ SERVERS = {
 A test that uses several of them belongs to the first.
 """
 
-LARGE_PARTS = 20
+LARGE_PARTS = 28
 """Into how many parts the tests marked ``large`` are divided. Each build runs one, in at most about four minutes."""
 
 QUICK_SECONDS = 0.1
