@@ -26,9 +26,10 @@ PYTHONS = [minor for minor in ("3.12", "3.13") if shutil.which(f"python{minor}")
 """The other versions of Python that this machine has."""
 
 
-def installed(constraints: Path, python: str) -> Path:
-    """Return the Python of an environment with our dependencies as constrained; created once."""
-    folder = CACHE / f"airflow-{hashlib.sha256(constraints.read_bytes() + f'{python} {ROOT}'.encode()).hexdigest()[:16]}"
+def installed(python: str) -> Path:
+    """Return the Python of an environment with our pinned dependencies; created once for each checkout."""
+    content = (ROOT / "constraints.txt").read_bytes() + str(ROOT).encode()
+    folder = CACHE / f"{python}-{hashlib.sha256(content).hexdigest()[:16]}"
     if not (folder / "done").exists():
         uv = [str(Path(sys.executable).with_name("uv"))]
         _check([*uv, "venv", "--quiet", "--clear", "--python", python, str(folder)])
