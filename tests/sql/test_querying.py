@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pyspark import __version__
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.query_test_plans import QueryTestOutcomes, QueryTestPlans
@@ -71,7 +72,7 @@ def test_rows_beyond_the_limit_are_left_out_and_a_note_says_so(say: Say) -> None
 @pytest.mark.parametrize(
     ("query", "told"),
     [
-        ("\n SELECT y + 1 FROM numbers", "-e:2:2: [UNRESOLVED_COLUMN"),
+        ("\n SELECT y + 1 FROM numbers", f"-e:2:2: Spark {__version__}: [UNRESOLVED_COLUMN"),
         ("SELECT 1 FROM nmbers WHERE 1 = 1", "-e:1:15: unknown table 'nmbers'; did you mean 'numbers'?"),
         ("SELECT raise_error('too late')", "-e:1:1: [USER_RAISED_EXCEPTION] too late"),
         ("FROM numbers INSERT INTO numbers SELECT 1", "-e:1:"),
