@@ -7,9 +7,18 @@ from typing import Any
 
 from hdfs_native.fsspec import HdfsFileSystem
 
+_CLIENTS: list[Any] = []
+"""The client of each address, for good: fsspec forgets its file systems in a forked process, as Airflow's tasks are, and a client
+that is dropped there waits forever for its threads.
+"""
+
 
 class HadoopFileSystem(HdfsFileSystem):
     """HDFS with the times of files in seconds, and with the creation of a file that must not exist."""
+
+    def __init__(self, *address: Any, **options: Any) -> None:
+        super().__init__(*address, **options)
+        _CLIENTS.append(self.client)
 
     def _convert_file_status(self, file_status: Any) -> dict[str, Any]:
         return {**super()._convert_file_status(file_status), "mtime": file_status.modification_time / 1000}
