@@ -26,7 +26,7 @@ from tests.support.faults.report import FaultReport
 from tests.support.metastore import HiveMetastore, running_metastore
 from tests.support.postgres import DRIVER, PostgresServer, postgres_binaries, running_postgres
 from tests.support.spark import PlainSpark, running_plain_spark
-from tests.support.spark_version import SPARK_VERSION, client_is_pinned, spark_of_this_python
+from tests.support.spark_version import PINNED, SPARK_VERSION, spark_of_this_python
 from tests.support.suite import (
     is_of_its_contract,
     mark_needs,
@@ -185,7 +185,7 @@ def spark(java: None) -> Iterator[SparkSession]:  # noqa: ARG001 - it must be th
     from pyspark.sql import SparkSession  # only who needs it waits for it
 
     if spark_of_this_python() != SPARK_VERSION:
-        pytest.skip("SPARK_HOME names another Spark than the PySpark of this process")
+        missing_service("SPARK_HOME names another Spark than the PySpark of this process; unset it")
     builder = SparkSession.builder.master("local[2]").config("spark.driver.host", "127.0.0.1")
     for key, value in {
         "spark.driver.bindAddress": "127.0.0.1",
@@ -206,8 +206,8 @@ def spark(java: None) -> Iterator[SparkSession]:  # noqa: ARG001 - it must be th
 @pytest.fixture(scope="session")
 def connect_server(java: None) -> Iterator[ConnectServer]:  # noqa: ARG001 - it must be there
     """A Spark Connect server for all tests that leave it as it is."""
-    if not client_is_pinned():
-        pytest.skip("the client of Spark Connect is that of the pinned PySpark")
+    if spark_of_this_python() != PINNED:
+        missing_service("the client of Spark Connect is that of the pinned PySpark")
     with running_connect_server() as server:
         yield server
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.clients.spark_parser import Refusal, SparkParser
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from tests.support.spark_version import since
+from tests.support.spark_version import SPARK_VERSION, since
 
 pytestmark = pytest.mark.spark
 
@@ -34,7 +34,11 @@ def parser(java: None) -> Iterator[SparkParser]:  # noqa: ARG001 - it must be th
         ("SELECT a FROM t FETCH FIRST 1 ROWS ONLY", (0, 22), "Syntax error at or near 'FIRST'"),
         ("SELECT a FROM t UNION BY NAME SELECT b FROM u", (0, 22), "Syntax error"),
         ("SELECT interval 'x' day", (0, 16), "invalid value: x"),
-        ("WITH a AS (SELECT 1), a AS (SELECT 2) SELECT 1", (0, 0), "duplicate names"),
+        (
+            "WITH a AS (SELECT 1), a AS (SELECT 2) SELECT 1",
+            (0, 0),
+            "[DUPLICATED_CTE_NAMES]" if SPARK_VERSION >= (4,) else "duplicate names",
+        ),
         ("SELECT date 'mar 11 2016'", (0, 7), "mar 11 2016"),
         ("SELECT 1 /* a", None, "[UNCLOSED_BRACKETED_COMMENT]"),
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.refreshing.conftest import place
+from tests.contracts.refreshing.place import Place
 from tests.services.conftest import clock, workspace
 from tests.support.iceberg_shared import SharedTable, shared_table
 from tests.support.iceberg_spark import IcebergSpark
@@ -22,3 +23,11 @@ def shared(
     """A table that was never refreshed, and Spark with Iceberg's own library on its catalog, by default in the ``sql`` one."""
     with shared_table(getattr(request, "param", "sql"), tmp_path, empty_state, request, iceberg_spark) as opened:
         yield opened
+
+
+@pytest.fixture
+def two_days(place: Place) -> Place:
+    """A table with two days, each of which a refresh made."""
+    place.refresh(1, [11], token="d1")
+    place.refresh(2, [21], token="d2")
+    return place

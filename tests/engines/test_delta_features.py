@@ -9,10 +9,8 @@ from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.services.maintenance.sweeping import expire, recover
 from airflow_dynamic_tables.services.writes.leases import LEASE
 from tests.contracts.refreshing.place import Place
-from tests.engines.test_delta_beside_refreshes import by_delta, name, other, two_days
+from tests.engines.test_delta_beside_refreshes import by_delta, name, other
 from tests.support.spark import PlainSpark
-
-__all__ = ["two_days"]
 
 pytestmark = [pytest.mark.large, pytest.mark.parametrize("place", ["hive/delta"], indirect=True)]
 

@@ -10,10 +10,8 @@ import pytest
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 from airflow_dynamic_tables.services.status import show_table
 from tests.contracts.refreshing.place import Place
-from tests.engines.test_delta_beside_refreshes import by_delta, name, other, two_days
+from tests.engines.test_delta_beside_refreshes import by_delta, name, other
 from tests.support.spark import PlainSpark
-
-__all__ = ["two_days"]
 
 pytestmark = [pytest.mark.large, pytest.mark.parametrize("place", ["hive/delta"], indirect=True)]
 

@@ -8,10 +8,7 @@ import pytest
 
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError, UnsupportedError
 from tests.contracts.refreshing.place import Place
-from tests.engines.test_delta_beside_refreshes import two_days
 from tests.support.spark import PlainSpark
-
-__all__ = ["two_days"]
 
 pytestmark = [pytest.mark.large, pytest.mark.parametrize("place", ["sql/delta"], indirect=True)]
 

@@ -82,13 +82,6 @@ def other(place: Place, hive: HiveEngine, *statements: str) -> Callable[[], None
     return run
 
 
-@pytest.fixture
-def two_days(place: Place) -> Place:
-    place.refresh(1, [11], token="d1")
-    place.refresh(2, [21], token="d2")
-    return place
-
-
 @pytest.mark.parametrize("when", ["before", "between stage and commit"])
 @pytest.mark.parametrize("case", STATEMENTS)
 def test_what_hive_changed_stays_where_the_next_refresh_replaces_nothing(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.downloads import CACHE
+from tests.support.suite import missing_service
 
 pytestmark = [pytest.mark.large, pytest.mark.system, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(3600)]
 
@@ -26,11 +27,15 @@ TESTS = (
 
 def interpreter(minor: str) -> str:
     """Return a Python of this version, if the machine has one: the shims of pyenv are there without it."""
-    found = [shutil.which(f"python{minor}"), *map(str, Path.home().glob(f".pyenv/versions/{minor}.*/bin/python"))]
-    for python in filter(None, found):
-        if subprocess.run([python, "--version"], capture_output=True, check=False).returncode == 0:
-            return python
-    pytest.skip(f"this machine has no Python {minor}")
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    found = [shutil.which(f"python{minor}"), *map(str, pyenv.glob(f"versions/{minor}.*/bin/python"))]
+    works = (
+        each for each in found if each and not subprocess.run([each, "--version"], capture_output=True, check=False).returncode
+    )
+    python = next(works, None)
+    if python is None:
+        missing_service(f"needs Python {minor}: pyenv install {minor}")
+    return python
 
 
 def installed(python: str) -> Path:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,15 +16,9 @@ from airflow_dynamic_tables.services.refresh.running import run
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import check_all_settled, content, data_files
 from tests.support.faults.victims import Attempt, Site, refresh, start, sweep
+from tests.support.processes import wait_until
+from tests.support.spark import SMALL
 
-SPARK = SparkSettings(
-    conf={
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    },
-)
 SLOW = """
 defaults: {catalog: lake, database: sales}
 dynamic_tables:
@@ -43,15 +35,9 @@ NEXT = Attempt("next", {"2": [20]}, "somebody else", planned=("2",))
 def refresh_by_spark(site: Site, attempt: Attempt) -> object:
     """Run an attempt whose job is Spark's."""
     with site.open() as workspace:
-        return run(workspace, site.request(attempt), lambda plan: SparkSubmitRunner(SPARK, "local[2]").run(plan, {}))
-
-
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    until = time.monotonic() + 240
-    while not condition():
-        if time.monotonic() > until:
-            raise TimeoutError(what)
-        time.sleep(0.05)
+        return run(
+            workspace, site.request(attempt), lambda plan: SparkSubmitRunner(SparkSettings(conf=SMALL), "local[2]").run(plan, {})
+        )
 
 
 def children(pid: int) -> list[int]:
@@ -73,7 +59,7 @@ def test_a_worker_killed_while_spark_writes(site: Site, fault_report: FaultRepor
     (site.home / "sales.yaml").write_text(SLOW)
     worker = start(refresh_by_spark, site, STRUCK).process
     pid = worker.pid or 0
-    wait_for(lambda: list(site.home.glob("warehouse/*/*/*/data/struck/data/_temporary")), "Spark does not write")
+    wait_until(lambda: list(site.home.glob("warehouse/*/*/*/data/struck/data/_temporary")), "the first write of Spark")
     (spark,) = children(pid)
     try:
         os.kill(pid, signal.SIGKILL)
@@ -83,7 +69,7 @@ def test_a_worker_killed_while_spark_writes(site: Site, fault_report: FaultRepor
             assert lives(spark), "Spark has nobody to tell, and goes on"
             assert content(workspace) == {"1": [1], "2": [2]}
             assert refresh(site, NEXT).number == 2
-            wait_for(lambda: not lives(spark), "Spark does not end")
+            wait_until(lambda: not lives(spark), "the end of Spark")
             sweep(site)
             assert data_files(site, "struck") == [], "what it wrote into its own stage after that was gone"
             assert content(workspace) == {"1": [1], "2": [20]}

@@ -14,7 +14,8 @@ from tests.support.faults.cluster_refreshes import NEXT, QUERY, SETTINGS, STRUCK
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import check_all_settled, content, data_files
 from tests.support.faults.victims import Attempt, Site, refresh
-from tests.support.spark_cluster import SparkCluster, running_spark_cluster, wait_until
+from tests.support.processes import wait_until
+from tests.support.spark_cluster import SparkCluster, running_spark_cluster
 
 pytestmark = [
     pytest.mark.large,

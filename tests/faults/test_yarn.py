@@ -15,7 +15,7 @@ from tests.support.faults.cluster_refreshes import NEXT, SETTINGS, STRUCK, Refre
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import content
 from tests.support.faults.victims import Attempt, Site, refresh, sweep
-from tests.support.spark_cluster import wait_until
+from tests.support.processes import wait_until
 from tests.support.yarn import YarnCluster, running_yarn
 
 pytestmark = [pytest.mark.large, pytest.mark.spark, pytest.mark.timeout(1200)]

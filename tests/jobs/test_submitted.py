@@ -13,20 +13,14 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
 from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
+from tests.support.spark import SMALL
 from tests.support.spark_version import SPARK_VERSION
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java")]
 
 Plan = Callable[..., RefreshPlan]
 
-SETTINGS = SparkSettings(
-    conf={
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    },
-)
+SETTINGS = SparkSettings(conf=SMALL)
 
 
 @pytest.fixture(autouse=True)

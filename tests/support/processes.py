@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 
 import psutil
 
@@ -56,3 +59,35 @@ def as_nobody(work: Callable[[], object]) -> object:
 
 def command_lines() -> list[str]:
     return [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+
+
+def command_line(process: psutil.Process) -> str:
+    """Its command line; empty when it is gone."""
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """The processes that a process started, and those that they started; none when it is gone."""
+    with suppress(psutil.NoSuchProcess):
+        found: list[psutil.Process] = psutil.Process(pid).children(recursive=True)
+        return found
+    return []
+
+
+def kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kill a child process, and all that it started."""
+    started = descendants(process.pid)
+    process.kill()
+    for child in started:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+    process.wait()
+
+
+def wait_until(condition: Callable[[], object], awaited: str, seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{awaited} did not come within {seconds} s"
+        time.sleep(0.05)

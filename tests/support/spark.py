@@ -13,6 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+SMALL = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+"""What makes a Spark of a test's own start fast, and listen to nobody."""
+
 _PROGRAM = """
 import json, sys
 
@@ -75,14 +83,11 @@ def running_session(settings: Mapping[str, str], home: Path | None = None) -> It
     :param home: the ``SPARK_HOME`` of another version than the installed one, see :func:`tests.support.downloads.spark_home`.
     """
     settings = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        **SMALL,
         "spark.driver.memory": "1g",
-        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         **settings,
     }
     imported = [str(home.parent), *map(str, (home / "python" / "lib").glob("py4j*.zip"))] if home is not None else []

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +16,8 @@ import psutil
 
 from airflow_dynamic_tables.runners.spark_home import find_spark_submit, spark_environment
 from tests.support.ports import free_port
+from tests.support.processes import command_line, descendants, kill_tree, wait_until
 
-_UP_SECONDS = 180
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
@@ -36,8 +35,7 @@ class SparkCluster:
         """The master, as ``--master`` names it."""
         return f"spark://127.0.0.1:{self.port}"
 
-    def start(self, *daemon: str) -> subprocess.Popen[bytes]:
-        """Start a daemon of the cluster, which has this process as its parent."""
+    def _start(self, *daemon: str) -> None:
         spark_class = Path(find_spark_submit(os.environ)).with_name("spark-class")
         environment = {**spark_environment(os.environ), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
         environment |= {"SPARK_WORKER_OPTS": "-Dspark.worker.cleanup.enabled=true", "SPARK_DAEMON_MEMORY": "256m"}
@@ -52,21 +50,19 @@ class SparkCluster:
                 start_new_session=True,
             )
         self._processes.append(process)
-        return process
 
-    def start_worker(self) -> subprocess.Popen[bytes]:
+    def start_worker(self) -> None:
         """Start a worker, and wait until the master knows it."""
         known = self.workers()
         name = "org.apache.spark.deploy.worker.Worker"
         options = ("--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir", str(self.folder))
-        process = self.start(name, *options, self.url)
+        self._start(name, *options, self.url)
         wait_until(lambda: set(self.workers()).difference(known), "a worker")
-        return process
 
     def start_master(self) -> None:
         """Start the master, and wait until its pages answer."""
         ports = ("--port", str(self.port), "--webui-port", str(self.ui_port))
-        self.start("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", *ports)
+        self._start("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", *ports)
         wait_until(lambda: self._state() is not None, "the master")
 
     def running_applications(self) -> list[str]:
@@ -75,26 +71,17 @@ class SparkCluster:
 
     def executors(self) -> list[psutil.Process]:
         """The processes of the executors."""
-        started = [child for process in self._processes for child in _descendants(process.pid)]
+        started = [child for process in self._processes for child in descendants(process.pid)]
         return [child for child in started if _EXECUTOR in command_line(child)]
 
     def lose_worker(self) -> None:
         """Kill a worker with its executors."""
-        self._kill(self._processes.pop())
+        kill_tree(self._processes.pop())
 
     def stop(self) -> None:
         """End the daemons, and the executors that they started."""
         for process in self._processes:
-            self._kill(process)
-
-    @staticmethod
-    def _kill(process: subprocess.Popen[bytes]) -> None:
-        started = _descendants(process.pid)
-        process.kill()
-        for child in started:
-            with suppress(psutil.NoSuchProcess):
-                child.kill()
-        process.wait()
+            kill_tree(process)
 
     def workers(self) -> list[str]:
         """Ids of the workers that are alive; the master drops one at once when its connection breaks."""
@@ -120,23 +107,3 @@ def running_spark_cluster() -> Iterator[SparkCluster]:
             yield cluster
         finally:
             cluster.stop()
-
-
-def wait_until(condition: Callable[[], object], awaited: str, seconds: int = _UP_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{awaited} did not come within {seconds} s"
-        time.sleep(0.1)
-
-
-def _descendants(pid: int) -> list[psutil.Process]:
-    with suppress(psutil.NoSuchProcess):
-        found: list[psutil.Process] = psutil.Process(pid).children(recursive=True)
-        return found
-    return []
-
-
-def command_line(process: psutil.Process) -> str:
-    with suppress(psutil.Error):
-        return " ".join(process.cmdline())
-    return ""

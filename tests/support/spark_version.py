@@ -16,15 +16,13 @@ def spark_of_this_python() -> tuple[int, ...]:
     return _version(Path(package.origin).parent) if package is not None and package.origin else ()
 
 
-def client_is_pinned() -> bool:
-    """Return whether the PySpark that is imported here is the one that the project pins."""
-    return spark_of_this_python() == tuple(map(int, version("pyspark-client").split(".")))
-
-
 def _version(home: Path) -> tuple[int, ...]:
     jars = home.glob("jars/spark-core_*.jar")
     return next((tuple(map(int, jar.stem.rpartition("-")[2].split("."))) for jar in jars), ())
 
+
+PINNED = tuple(map(int, version("pyspark-client").split(".")))
+"""That of the project."""
 
 SPARK_VERSION = _version(Path(os.environ["SPARK_HOME"])) if os.environ.get("SPARK_HOME") else spark_of_this_python()
 """That of ``SPARK_HOME``, as in ``tests/engines/test_spark_versions.py``, or of the installed PySpark."""

@@ -18,7 +18,7 @@ import pyspark
 
 from tests.support.downloads import jars
 from tests.support.ports import free_port
-from tests.support.spark_cluster import command_line, wait_until
+from tests.support.processes import command_line, descendants, kill_tree, wait_until
 
 _YARN = "yarn.server"
 _BY_NAME = "dfs.namenode.datanode.registration.ip-hostname-check"
@@ -32,7 +32,7 @@ class YarnCluster:
     hdfs_port: int = field(default_factory=free_port)
     rest_port: int = field(default_factory=free_port)
     names_port: int = field(default_factory=free_port)
-    _processes: list[psutil.Popen] = field(default_factory=list)
+    _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def hdfs(self) -> str:
@@ -73,16 +73,13 @@ class YarnCluster:
 
     def containers(self, command: str) -> list[psutil.Process]:
         """The processes of containers with this text in their command line."""
-        started = [child for process in self._processes if process.is_running() for child in process.children(recursive=True)]
+        started = [child for process in self._processes for child in descendants(process.pid)]
         return [child for child in started if _is_java(child) and command in command_line(child)]
 
     def stop(self) -> None:
         """End the daemons, and the containers that they started."""
         for process in self._processes:
-            for child in [*process.children(recursive=True), process]:
-                with suppress(psutil.NoSuchProcess):
-                    child.kill()
-            process.wait()
+            kill_tree(process)
 
     def _nodes(self) -> list[Any]:
         with suppress(httpx.TransportError):
@@ -94,7 +91,7 @@ class YarnCluster:
         address = f"http://127.0.0.1:{self.rest_port}/ws/v1/cluster/{path}"
         return dict(httpx.get(address, headers={"accept": "application/json"}, timeout=60).json())
 
-    def _run(self, daemon: str, *arguments: str, node: str = "node") -> psutil.Popen:
+    def _run(self, daemon: str, *arguments: str, node: str = "node") -> subprocess.Popen[bytes]:
         sparks = Path(pyspark.__file__).with_name("jars") / "*"  # the same Hadoop, and what writes logs
         command = [
             *("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true"),
@@ -108,7 +105,7 @@ class YarnCluster:
         ]
         with (self.folder / "log").open("ab") as log:
             environment = {**os.environ, **self.environment}
-            return psutil.Popen(command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            return subprocess.Popen(command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def _configure(self) -> None:
         local, any_port = "127.0.0.1", "127.0.0.1:0"

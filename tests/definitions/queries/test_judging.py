@@ -10,6 +10,7 @@ import pytest
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions
+from tests.support.spark_version import SPARK_VERSION
 
 pytestmark = pytest.mark.spark
 
@@ -25,6 +26,13 @@ QUERIES = {
         "SELECT 128Y AS a FROM t",
         None,
         "1:17: bad SQL: Spark VERSION cannot parse this: [INVALID_NUMERIC_LITERAL_RANGE] Numeric literal 128",
+    ),
+    "ours_reads_a_slice": (
+        "SELECT a[1:2] AS a FROM t",
+        None,
+        ("1:21: {} '2'" if SPARK_VERSION >= (4, 1) else "1:20: {} ':'").format(
+            "bad SQL: Spark VERSION cannot parse this: [PARSE_SYNTAX_ERROR] Syntax error at or near"
+        ),
     ),
     "nobody_reads_it": (
         "SELEC 1",

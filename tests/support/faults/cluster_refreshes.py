@@ -10,16 +10,14 @@ from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from airflow_dynamic_tables.services.refresh.running import run
 from tests.support.faults.truth import check_all_settled, content, data_files
 from tests.support.faults.victims import Attempt, Site
+from tests.support.spark import SMALL
 
 SETTINGS = SparkSettings(
     conf={
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.driver.host": "127.0.0.1",
+        **SMALL,
         "spark.driver.memory": "512m",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": SMALL["spark.driver.extraJavaOptions"],
         "spark.executor.memory": "512m",
-        "spark.ui.enabled": "false",
     }
 )
 QUERY = """
