@@ -192,14 +192,14 @@ class Database:
             self._make_file(Path(str(self._url.database)))
         engine = make_engine(self._url, _connect_args(self._url))
         if self.is_sqlite:
-            event.listen(engine, "connect", _prepare_sqlite)
+            event.listen(engine, "first_connect", _use_wal)
             event.listen(engine, "begin", _begin_immediate)
         return engine
 
 
 def _connect_args(url: URL) -> dict[str, Any]:
     if url.get_backend_name() == "sqlite":
-        return {"timeout": _PATIENCE}
+        return {"timeout": _PATIENCE, "isolation_level": None}  # the driver must not begin transactions itself
     # A process that is suspended or disconnected within a transaction must not block all others.
     return {"options": url.query.get("options", "-c idle_in_transaction_session_timeout=60s")}
 
@@ -210,19 +210,13 @@ def _file_advice(error: DBAPIError) -> str:
     return "" if extended is None else _FILE_ADVICE.get(extended & 0xFF, "")
 
 
-def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # the driver must not begin transactions itself
-    connection.execute(f"PRAGMA busy_timeout = {_PATIENCE * 1000}")  # milliseconds
-    _use_wal(connection)
-
-
 def _is_locked(error: BaseException) -> bool:
     return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode == sqlite3.SQLITE_BUSY
 
 
 # SQLite does not wait for a writer of a new file when the journal mode is changed, whatever the timeout.
 @retry(retry=retry_if_exception(_is_locked), stop=stop_after_delay(_PATIENCE), wait=wait_random(0.01, 0.1), reraise=True)
-def _use_wal(connection: Any) -> None:
+def _use_wal(connection: Any, _record: Any) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
 
 
