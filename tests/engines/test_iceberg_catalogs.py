@@ -95,3 +95,23 @@ def test_a_table_with_a_type_that_is_unknown_here_hides_no_other(shared: SharedT
         place.workspace.readable(events.catalog).get_table(events.path)
     place.refresh(2, [21])
     assert place.rows() == {1: [11], 2: [21]}
+
+
+@pytest.mark.parametrize("shared", ["sql", pytest.param("sql on postgres", marks=pytest.mark.postgres)], indirect=True)
+def test_a_view_of_spark_is_no_table(shared: SharedTable) -> None:
+    place = shared.place
+    place.refresh(1, [11])
+    shared.sql("CREATE VIEW {c}.{d}.newest AS SELECT * FROM {t}")
+    listed = list_tables(place.workspace, {}, complete=True)
+    assert [one.identifier for one in listed.tables] == [str(place.table)]
+    newest = replace(place.table, table="newest")
+    catalog = place.workspace.catalog(newest.catalog)
+    for refused in (
+        lambda: catalog.get_table(newest.path),
+        lambda: catalog.drop_table(newest.path),
+        lambda: catalog.rename_table(newest.path, "latest"),
+    ):
+        with pytest.raises(UnsupportedError, match=r"sales.newest in catalog \S+ is a view of another engine"):
+            refused()
+    place.refresh(2, [21])
+    assert shared.sql("SELECT n FROM {c}.{d}.newest ORDER BY n") == [{"n": 11}, {"n": 21}]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, TableClause, column, delete, inspect, select, table, update
+from sqlalchemy import ColumnElement, Connection, Row, TableClause, column, delete, inspect, literal_column, select, table, update
 
 from airflow_dynamic_tables.catalog.base import database_taken, ignoring, no_database, not_empty
 from airflow_dynamic_tables.catalog.operations import CatalogOfPartitionsAndFunctions
@@ -20,7 +20,7 @@ from airflow_dynamic_tables.clients.database.tables import (
     databases,
 )
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.exceptions import DatabaseNotFoundError
+from airflow_dynamic_tables.exceptions import DatabaseNotFoundError, UnsupportedError
 
 
 class Register(NamedTuple):
@@ -78,6 +78,25 @@ class Rows:
         """Return whether a register contains a path."""
         return self.connection.scalar(select(1).select_from(register.table).where(*self.at(register, path))) is not None
 
+    def iceberg_tables(self, database: str) -> list[str]:
+        """Return the names of the tables in PyIceberg's own table of a database, which may also hold views of other engines."""
+        return [row.table_name for row in self._iceberg_rows(*self.within(PHYSICAL, database)) if not _is_view(row)]
+
+    def check_is_no_view(self, path: ObjectPath) -> None:
+        """Check that a path is not a view that another engine created.
+
+        :raises UnsupportedError: when it is one.
+        """
+        if any(map(_is_view, self._iceberg_rows(*self.at(PHYSICAL, path)))):
+            raise UnsupportedError(
+                f"{path} in catalog {self.catalog} is a view of another engine, which this package cannot read or change; "
+                "select from the tables that it reads, and change it with its engine."
+            )
+
+    def _iceberg_rows(self, *condition: ColumnElement[bool]) -> Sequence[Row[Any]]:
+        # All columns, because the one of the type is missing in databases of early clients.
+        return self.connection.execute(select(literal_column("*")).select_from(PHYSICAL.table).where(*condition)).all()
+
     def insert(self, table: TableClause, row: Mapping[str, Any]) -> bool:
         """Insert a row of this catalog unless its key is taken; return whether it was inserted."""
         values = {"catalog": self.catalog, **row}
@@ -102,6 +121,10 @@ class Rows:
         if value is None:
             raise no_database(self.catalog, database)
         return CatalogDatabase(**value)
+
+
+def _is_view(row: Row[Any]) -> bool:
+    return row._mapping.get("iceberg_type") == "VIEW"
 
 
 @dataclass(frozen=True, slots=True)

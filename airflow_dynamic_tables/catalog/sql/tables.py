@@ -129,11 +129,8 @@ class SqlTables(SqlDatabases):
     def list_tables(self, database: str) -> list[str]:
         with self.store.transaction() as rows:
             rows.get_database(database)
-            names = (
-                rows.connection.scalars(select(register.table.c[register.name]).where(*rows.within(register, database)))
-                for register in TABLES
-            )
-            return sorted(set().union(*names))
+            own = rows.connection.scalars(select(ENTRIES.table.c.name).where(*rows.within(ENTRIES, database)))
+            return sorted({*own, *rows.iceberg_tables(database)})
 
     def list_dynamic_tables(self, database: str) -> list[str]:
         return self._names_of(database, _DYNAMIC)
@@ -182,11 +179,14 @@ class SqlTables(SqlDatabases):
         """Return the row and the Iceberg table of a path, at least one of which exists.
 
         :raises TableNotFoundError: when neither exists.
+        :raises UnsupportedError: when it is a view of another engine.
         """
         with self.store.transaction() as rows:
             entry = _entry(rows, path)
         physical = self._physical.load(path) if entry is None or _is_iceberg(entry) else None
         if entry is None and physical is None:
+            with self.store.transaction() as rows:
+                rows.check_is_no_view(path)
             raise no_table(self.name, path)
         if entry is None:
             # The first refresh creates the row, then the table: both may have been created between the two reads.
@@ -267,6 +267,7 @@ class SqlTables(SqlDatabases):
             rows.lock_database(path.database)
             if not _is_taken(rows, path):
                 raise no_table(rows.catalog, path)
+            rows.check_is_no_view(path)
             if _is_taken(rows, renamed):
                 raise table_taken(rows.catalog, renamed)
             for register in (*TABLES, PARTITIONS):
@@ -275,6 +276,7 @@ class SqlTables(SqlDatabases):
 
     def _drop_table(self, path: ObjectPath) -> None:
         with self.store.transaction() as rows:
+            rows.check_is_no_view(path)
             dropped = sum([rows.delete(register, path.database, path.name) for register in TABLES])
             rows.delete(PARTITIONS, path.database, path.name)
         if not dropped:

@@ -22,7 +22,7 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType, TimestampType, TimestamptzType, TimeType
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, text
 
 from airflow_dynamic_tables.catalog.manager import CatalogManager
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
@@ -244,6 +244,30 @@ class TestTablesOfOthers:
             sales.create_table(ObjectPath("sales", name), value)
             make_physical(sales, ObjectPath("sales", name))
             assert sales.get_table(ObjectPath("sales", name)) == value
+
+    def test_a_view_of_another_engine_is_refused_by_name(self, sales: SqlCatalog, database_url: str) -> None:
+        view = ObjectPath("sales", "newest")
+        for path in (PATH, view):
+            make_physical(sales, path)
+        with closing(Database(database_url)) as database, database.transaction() as connection:
+            connection.execute(text("UPDATE iceberg_tables SET iceberg_type = 'VIEW' WHERE table_name = 'newest'"))
+        assert sales.list_tables("sales") == ["revenue"]
+        for refused in (
+            lambda: sales.get_table(view),
+            lambda: sales.drop_table(view),
+            lambda: sales.rename_table(view, "latest"),
+        ):
+            with pytest.raises(UnsupportedError, match=rf"sales.newest in catalog {sales.name} is a view of another engine"):
+                refused()
+        with pytest.raises(TableAlreadyExistsError):
+            sales.create_table(view, DYNAMIC)
+
+    def test_tables_are_listed_in_a_database_without_types(self, sales: SqlCatalog, database_url: str) -> None:
+        """PyIceberg before 0.12 made such ones."""
+        make_physical(sales)
+        with closing(Database(database_url)) as database, database.transaction() as connection:
+            connection.execute(text("ALTER TABLE iceberg_tables DROP COLUMN iceberg_type"))
+        assert sales.list_tables("sales") == ["revenue"]
 
     def test_another_program_reads_and_writes_the_same_tables(self, sales: SqlCatalog, database_url: str, tmp_path: Path) -> None:
         make_physical(sales)
