@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tests.support.iceberg_rest.apache import ApacheRest
     from tests.support.iceberg_rest.server import IcebergRest
     from tests.support.iceberg_spark import IcebergSpark
+    from tests.support.trino import Trino
 
 # Airflow reads its environment when it is imported: before that of any test module.
 _AIRFLOW_HOME = tempfile.mkdtemp(prefix="airflow-home-")
@@ -251,6 +252,15 @@ def iceberg_spark(java: None) -> Iterator[IcebergSpark]:  # noqa: ARG001 - it mu
 
     with running_iceberg_spark() as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def trino(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trino]:
+    """A server of Trino; each test has catalogs of its own in it."""
+    from tests.support.trino import running_trino  # its client, for those who need it
+
+    with running_trino(tmp_path_factory.mktemp("trino")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from tests.contracts.refreshing.place import Place
 from tests.services.conftest import clock, workspace
 from tests.support.iceberg_shared import SharedTable, shared_table
 from tests.support.iceberg_spark import IcebergSpark
+from tests.support.trino import Trino
 
 __all__ = ["clock", "place", "shared", "workspace"]
 
@@ -22,6 +23,13 @@ def shared(
 ) -> Iterator[SharedTable]:
     """A table that was never refreshed, and Spark with Iceberg's own library on its catalog, by default in the ``sql`` one."""
     with shared_table(getattr(request, "param", "sql"), tmp_path, empty_state, request, iceberg_spark) as opened:
+        yield opened
+
+
+@pytest.fixture
+def trino_table(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path, trino: Trino) -> Iterator[SharedTable]:
+    """A table that was never refreshed, and Trino on its catalog, by default in the ``sql`` one."""
+    with shared_table(getattr(request, "param", "sql"), tmp_path, empty_state, request, trino) as opened:
         yield opened
 
 

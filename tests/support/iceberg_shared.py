@@ -1,4 +1,4 @@
-"""One table that is refreshed here and changed by Spark with Iceberg's own library, in every kind of catalog that both know."""
+"""One table that is refreshed here and changed by another engine, in every kind of catalog that both know."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 import pytest
@@ -19,7 +19,7 @@ from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.contracts.refreshing.place import MARCH, Place
 from tests.support.clock import Clock
-from tests.support.iceberg_spark import IcebergSpark, jdbc_properties
+from tests.support.iceberg_spark import jdbc_properties
 
 _MARKS: dict[str, list[pytest.MarkDecorator]] = {
     "sql": [],
@@ -34,21 +34,31 @@ CATALOGS = [pytest.param(kind, marks=marks) for kind, marks in _MARKS.items()]
 """Parameters of a fixture: every kind of catalog."""
 
 
+class IcebergEngine(Protocol):
+    """Another engine that reads and writes Iceberg tables."""
+
+    def connect(self, properties: Mapping[str, str], name: str) -> str:
+        """Open a catalog under a name, by the properties of Iceberg's own library."""
+
+    def sql(self, statement: str) -> list[dict[str, Any]]:
+        """Run a statement."""
+
+
 @dataclass(frozen=True)
 class SharedTable:
-    """The table; ``{t}`` in a statement of Spark is its name there, ``{c}`` that of its catalog, ``{d}`` that of its database."""
+    """The table; ``{t}`` in a statement is its name in the engine, ``{c}`` that of its catalog, ``{d}`` that of its database."""
 
     place: Place
-    spark: IcebergSpark
+    engine: IcebergEngine
 
     def sql(self, *statements: str) -> list[dict[str, Any]]:
-        """Run statements of Spark, and return the rows of the last one."""
+        """Run statements of the engine, and return the rows of the last one."""
         table = self.place.table
         names = {"t": str(table), "c": table.catalog, "d": table.database}
-        return [self.spark.sql(statement.format(**names)) for statement in statements][-1]
+        return [self.engine.sql(statement.format(**names)) for statement in statements][-1]
 
     def theirs(self) -> dict[int, list[int]]:
-        """The rows by day of March, as Spark reads them."""
+        """The rows by day of March, as the engine reads them."""
         found: dict[int, list[int]] = {}
         for row in self.sql("SELECT ds, n FROM {t} ORDER BY ds, n"):
             found.setdefault(int(row["ds"][-2:]), []).append(row["n"])
@@ -71,9 +81,9 @@ class SharedTable:
 
 @contextmanager
 def shared_table(
-    kind: str, folder: Path, empty_state: Path, request: pytest.FixtureRequest, spark: IcebergSpark
+    kind: str, folder: Path, empty_state: Path, request: pytest.FixtureRequest, engine: IcebergEngine
 ) -> Iterator[SharedTable]:
-    """A table that was never refreshed, and Spark on its catalog."""
+    """A table that was never refreshed, and the engine on its catalog."""
     name, warehouse = f"lake_{uuid4().hex[:8]}", f"file://{folder}/lake"
     state = f"sqlite:///{shutil.copy(empty_state, folder / 'state.db')}"
     if kind == "sql on postgres":
@@ -83,10 +93,10 @@ def shared_table(
     file.write_text(json.dumps({"catalogs": [{"name": name, **entry}]}))
     clock = Clock()
     clock.time = MARCH
-    spark.connect(properties, name)
+    engine.connect(properties, name)
     with open_workspace(WorkspaceSettings(state, f"file://{folder}/warehouse", file), clock) as workspace:
         table = TableIdentifier(name, f"db_{uuid4().hex}" if kind == "hive" else "sales", "figures")
-        yield SharedTable(Place(workspace, clock, folder, table, "iceberg"), spark)
+        yield SharedTable(Place(workspace, clock, folder, table, "iceberg"), engine)
 
 
 def _catalog(

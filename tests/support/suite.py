@@ -31,6 +31,7 @@ NEEDS = {
 
 SERVERS = {
     "stack": "airflow",
+    "trino": "trino",
     "hive_metastore_on_postgres": "metastore-on-postgres",
     "iceberg_spark": "iceberg-spark",
     "plain_spark": "metastore",
