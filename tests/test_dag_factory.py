@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow import __version__ as airflow_version
 from airflow.executors.local_executor import LocalExecutor
 from airflow.sdk import DAG, Asset, BaseNotifier
 from airflow.sdk.definitions.callback import AsyncCallback, SyncCallback
@@ -31,6 +32,7 @@ from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableR
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh, count_failure
 from airflow_dynamic_tables.services.settings import find_catalogs_file
 from tests.definitions.test_normalised import EVERYTHING
+from tests.support.airflow_version import AIRFLOW_VERSION, since
 
 DAILY, TOTALS = "dynamic_table__lake__sales__daily", "dynamic_table__lake__sales__totals"
 
@@ -130,6 +132,25 @@ def test_another_threshold_gives_the_same_dag_another_schedule(
         dag = load(folder)["dynamic_table__lake__sales__table"]
         assert (type(dag.timetable).__name__, CONTINUOUS_TAG in dag.tags) == (timetable, continuous)
         assert [(task.task_id, isinstance(task, ContinuousRefreshOperator)) for task in dag.tasks] == [("refresh", continuous)]
+
+
+COMMITTED = """
+dynamic_tables:
+  - name: lake.web.hours
+    freshness: 1 minute
+    refresh_mode: continuous
+    partitioned_by: [hour]
+    options: {partition.fields.hour.date-formatter: yyyy-MM-dd-HH, sink.partition-commit.trigger: process-time}
+    query: SELECT '2024-01-01-00' AS hour
+"""
+
+
+def test_a_table_that_tells_of_partitions_needs_airflow_3_3(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "tables.yaml").write_text(COMMITTED)
+    can_tell = AIRFLOW_VERSION >= (3, 3)
+    assert ("dynamic_table__lake__web__hours" in load(folder)) == can_tell
+    lacks = f"Airflow {airflow_version} has no asset events that name partitions; upgrade to Airflow 3.3, or remove the option"
+    assert (f"lake.web.hours: option 'sink.partition-commit.trigger': {lacks}" in caplog.text) != can_tell
 
 
 def test_a_continuous_table_waits_for_its_quarantine_as_it_has_one_run(folder: Path) -> None:
@@ -346,6 +367,7 @@ def alerts(dag: DAG) -> list[DeadlineAlert]:
     return dag.deadline
 
 
+@since(3, 3)
 def test_a_dag_tells_of_its_runs_and_of_those_that_are_late(folder: Path) -> None:
     here = __name__
     (folder / "tables.yaml").write_text(f"""{TABLES}\
@@ -431,7 +453,8 @@ def test_a_deadline_that_no_executor_could_tell_of_is_a_mistake(
     monkeypatch.setattr(LocalExecutor, "supports_callbacks", False)
     (folder / "tables.yaml").write_text(f"{TABLES}    deadline: {{callback: '{__name__}:told'}}\n")
     assert TOTALS not in load(folder)
-    assert "cannot be called by the LocalExecutor; only an async one can, which the triggerer calls" in caplog.text
+    incapable = "the LocalExecutor" if AIRFLOW_VERSION >= (3, 3) else f"Airflow {airflow_version}"
+    assert f"cannot be called by {incapable}; only an async one can, which the triggerer calls" in caplog.text
 
 
 @pytest.mark.parametrize(

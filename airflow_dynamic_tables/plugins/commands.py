@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -69,6 +70,7 @@ def _runner(function: str) -> Callable[[Any], None]:
         from airflow_dynamic_tables.cli.running import execute
         from airflow_dynamic_tables.runners.spark_home import variables_set
 
+        _log_to_stderr()
         arguments.installed_settings = _settings_of_the_dags
         arguments.installed_threshold = _threshold_of_the_dags
         arguments.installed_servers = _leads_to_server
@@ -80,6 +82,13 @@ def _runner(function: str) -> Callable[[Any], None]:
             sys.exit(code)
 
     return run
+
+
+def _log_to_stderr() -> None:
+    """Move Airflow's log off stdout, which is reserved for the output of the command; Airflow 3.3 does so for ``--output``."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
+            handler.setStream(sys.stderr)
 
 
 def _settings_of_the_dags(catalogs_file: Path | None) -> WorkspaceSettings:

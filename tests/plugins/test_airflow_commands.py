@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import subprocess
@@ -183,6 +184,18 @@ def test_an_option_wins_over_the_connection(run: Callable[..., str], tmp_path: P
 def test_without_a_connection_the_state_is_embedded(run: Callable[..., str], tmp_path: Path) -> None:
     assert json.loads(run("history")) == []
     assert (tmp_path / "home" / "dynamic_tables" / "state.db").is_file()
+
+
+def test_the_log_of_airflow_is_not_in_the_output(run: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Airflow 3.2 logs to stdout, and so does 3.3 for commands without ``--output``."""
+    handler = logging.StreamHandler(sys.stdout)
+    logging.getLogger().addHandler(handler)
+    try:
+        assert json.loads(run("history")) == []
+        logging.getLogger("alembic").error("said by a library")
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert tuple(capsys.readouterr()) == ("", "said by a library\n")
 
 
 def test_whoever_looks_at_tables_does_not_wait_for_arrow(tmp_path: Path) -> None:

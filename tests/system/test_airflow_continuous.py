@@ -17,6 +17,7 @@ import pytest
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services.lifecycle.suspending import resume, suspend
 from tests.support.airflow import Stack, jobs_of, until
+from tests.support.airflow_version import since
 from tests.support.live import LIMIT, TABLE, Live
 
 pytestmark = [pytest.mark.system, pytest.mark.postgres, pytest.mark.timeout(1800)]
@@ -182,6 +183,7 @@ dynamic_tables:
 WHOLE_NAME, WHOLE_DAG = "lake.continuous.whole", "dynamic_table__lake__continuous__whole"
 
 
+@since(3, 3)
 @pytest.mark.long  # three rounds of loop, event and end of the run
 def test_partitions_are_told_once_they_are_whole(stack: Stack) -> None:
     folder = stack.airflow.home / "whole"
