@@ -312,7 +312,7 @@ def list_files(uri: str) -> dict[str, Mapping[str, Any]]:
     """Data files below a folder: full URI to fsspec's info (``size``, and a time or tag of the last change).
 
     Names that begin with a dot or an underscore, or are in such a folder, are not data (Spark's rule). A link to a folder counts
-    as a folder.
+    as a folder. URIs in an object store keep the scheme of ``uri``, because Spark knows ``s3a://`` and often no ``s3://``.
 
     :raises FileNotFoundError: when the file or folder does not exist.
     :raises CatalogUnavailableError: names a folder that cannot be listed.
@@ -323,8 +323,9 @@ def list_files(uri: str) -> dict[str, Mapping[str, Any]]:
     if not infos and info_of(system, path) is None:
         raise FileNotFoundError(uri)
     root = path.rstrip("/")
+    scheme = uri.partition("://")[0]
     return {
-        system.unstrip_protocol(name): info
+        f"{scheme}://{name}" if is_object_store(uri) else system.unstrip_protocol(name): info
         for name, info in sorted(infos.items())
         # An object store marks an empty folder by an object whose name ends with a slash.
         if not name.endswith("/") and not is_hidden(name[len(root) :])
@@ -364,7 +365,10 @@ def _tag(info: Mapping[str, object]) -> object:
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file, folder or link: its path within the file system, the time of its last change if known, and its size in bytes."""
+    """A file, folder or link: its path within the file system, the time of its last change if known, and its size in bytes.
+
+    A folder of an object store has a time if an object marks it, as Hadoop's client writes one for an empty folder.
+    """
 
     path: str
     changed_at: datetime | None
@@ -392,17 +396,18 @@ def list_entries(uri: str) -> list[FileEntry]:
     system, path = file_system(uri)
     system.invalidate_cache()
     infos = found(system, path, withdirs=True) if is_object_store(uri) else everything(system, path)
-    return [
-        FileEntry(
+    entries = {
+        name.rstrip("/"): FileEntry(
             path=name.rstrip("/"),
             changed_at=_changed_at(info),
             bytes=int(info.get("size") or 0),
-            is_folder=info["type"] == "directory",
+            is_folder=info["type"] == "directory" or name.endswith("/"),
             is_link=bool(info.get("islink")),
         )
-        for name, info in sorted(infos.items())
-        if name.rstrip("/") != path.rstrip("/")
-    ]
+        for name, info in sorted(infos.items())  # the object that marks a folder follows the folder
+    }
+    entries.pop(path.rstrip("/"), None)
+    return list(entries.values())
 
 
 def _changed_at(info: Mapping[str, Any]) -> datetime | None:
@@ -458,6 +463,23 @@ def delete_folder(root: str, uri: str) -> None:
     _Inside(root).check(path)
     with suppress(FileNotFoundError):
         system.rm(path, recursive=True)
+    if "s3" in system.protocol:
+        _abort_uploads(system, path)
+
+
+def _abort_uploads(system: FileSystem, folder: str) -> None:
+    """Abort the multipart uploads below a folder, as a killed Spark leaves them: a bucket keeps their parts without listing them.
+
+    Does nothing where this process may not list or abort them.
+    """
+    bucket, key, _ = system.split_path(folder)
+    page: Mapping[str, Any] = {"IsTruncated": True}
+    with suppress(OSError), as_os_errors():
+        while page["IsTruncated"]:
+            after = {marker: page[f"Next{marker}"] for marker in ("KeyMarker", "UploadIdMarker") if f"Next{marker}" in page}
+            page = system.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=f"{key}/", **after)
+            for upload in page.get("Uploads", ()):
+                system.call_s3("abort_multipart_upload", Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
 
 
 @as_os_errors()
@@ -478,7 +500,10 @@ def delete_entries(root: str, entries: Iterable[FileEntry]) -> Deleted:
 
     deleted: list[int] = []
     for entry in deepest_first:
-        if entry.is_folder:
+        if entry.is_folder and is_object_store(root):
+            if entry.changed_at is not None:
+                system.rm_file(f"{entry.path}/")
+        elif entry.is_folder:
             with suppress(OSError):  # not empty
                 system.rmdir(entry.path)
         else:

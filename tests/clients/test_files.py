@@ -15,6 +15,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from airflow_dynamic_tables.clients.files import (
     create_text,
+    delete_entries,
+    delete_folder,
     exists,
     is_settled,
     list_entries,
@@ -155,6 +157,58 @@ def test_an_object_store_that_refuses_to_list_is_not_empty() -> None:
         for look in (list_files, list_entries):
             with pytest.raises(CatalogUnavailableError, match=f"{BUCKET}/orders cannot be listed: AccessDenied"):
                 look(f"s3://{BUCKET}/orders")
+
+
+def test_files_are_named_by_the_scheme_that_spark_knows() -> None:
+    with running_bucket():
+        write_text(f"s3://{BUCKET}/orders/ds=1 %2F/a.csv", "x")
+        for scheme in ("s3", "s3a"):
+            assert list(list_files(f"{scheme}://{BUCKET}/orders")) == [f"{scheme}://{BUCKET}/orders/ds=1 %2F/a.csv"]
+
+
+def test_more_files_than_one_answer_of_an_object_store_lists() -> None:
+    with running_bucket():
+        folder = f"s3a://{BUCKET}/orders"
+        s3fs.S3FileSystem().pipe({f"{BUCKET}/orders/ds=1/{number:04d}": b"x" for number in range(1001)})
+        assert len(list_files(folder)) == 1001
+        assert len([entry for entry in list_entries(folder) if not entry.is_folder]) == 1001
+        delete_folder(f"s3a://{BUCKET}", folder)
+        assert list_entries(f"s3a://{BUCKET}") == []
+
+
+def test_objects_that_mark_folders_go_with_their_folder() -> None:
+    """As Hadoop's client writes them for each empty folder."""
+    with running_bucket():
+        system = s3fs.S3FileSystem()
+        system.touch(f"{BUCKET}/orders/ds=1/")
+        system.touch(f"{BUCKET}/orders/ds=1/_temporary/")
+        system.touch(f"{BUCKET}/orders/ds=1/a.csv")
+        entries = list_entries(f"s3a://{BUCKET}/orders")
+        assert [(entry.path, entry.is_folder) for entry in entries] == [
+            (f"{BUCKET}/orders/ds=1", True),
+            (f"{BUCKET}/orders/ds=1/_temporary", True),
+            (f"{BUCKET}/orders/ds=1/a.csv", False),
+        ]
+        assert delete_entries(f"s3a://{BUCKET}/orders", entries).files == 1
+        system.invalidate_cache()
+        assert system.find(BUCKET) == []
+
+
+@pytest.mark.parametrize("may_list", [True, False])
+def test_unfinished_uploads_of_a_folder_are_aborted_with_it(may_list: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_bucket():
+        system = s3fs.S3FileSystem()
+        for name in ("orders/stage/a", "orders/stage/b", "orders/stage2/c"):
+            system.call_s3("create_multipart_upload", Bucket=BUCKET, Key=name)
+        if not may_list:
+            monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", _denied)
+        delete_folder(f"s3a://{BUCKET}/orders", f"s3a://{BUCKET}/orders/stage")
+        left = [upload["Key"] for upload in system.list_multipart_uploads(BUCKET)]
+        assert left == (["orders/stage2/c"] if may_list else ["orders/stage/a", "orders/stage/b", "orders/stage2/c"])
+
+
+def _denied(*_arguments: object, **_options: object) -> None:
+    raise PermissionError("Access Denied")
 
 
 def test_an_unknown_file_system_is_a_configuration_error() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +123,16 @@ def test_a_plan_that_cannot_be_read_is_one_sentence(plan: Plan) -> None:
     assert str(caught.value).startswith(said)
     assert str(caught.value).endswith("; refresh again.")
     assert "Traceback" not in caught.value.log_tail
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_a_store_whose_client_spark_lacks_is_one_sentence(plan: Plan, scheme: str) -> None:
+    planned = dataclasses.replace(plan("SELECT 1"), stage=f"{scheme}://lake/stage")
+    with pytest.raises(
+        JobFailedError, match=f"{scheme}://lake/stage.* cannot be read: .*; give Spark the client of this store, for S3"
+    ):
+        SparkSubmitRunner(SETTINGS, "local[2]").run(planned, {})
 
 
 @pytest.mark.parametrize("home", [None, "/nowhere"])
