@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.support.iceberg_rest.apache import ApacheRest
+    from tests.support.iceberg_rest.nessie import Nessie
     from tests.support.iceberg_rest.server import IcebergRest
     from tests.support.iceberg_spark import IcebergSpark
     from tests.support.trino import Trino
@@ -235,6 +236,15 @@ def apache_rest(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     from tests.support.iceberg_rest.apache import running_apache_rest  # PyIceberg, for those who need it
 
     with running_apache_rest(tmp_path_factory.mktemp("apache-rest")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def nessie(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nessie]:
+    """A server of Nessie."""
+    from tests.support.iceberg_rest.nessie import running_nessie  # PyIceberg, for those who need it
+
+    with running_nessie(tmp_path_factory.mktemp("nessie")) as server:
         yield server
 
 

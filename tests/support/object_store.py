@@ -97,12 +97,12 @@ class _Refusing:
 
 
 @contextmanager
-def running_object_store() -> Iterator[ObjectStore]:
-    """A store without buckets. One at a time: Moto keeps what it holds as long as the process runs.
+def running_object_store(port: int = 0) -> Iterator[ObjectStore]:
+    """A store without buckets, on any port by default. One at a time: Moto keeps what it holds as long as the process runs.
 
     s3fs keeps its connections to it, and would take them for those to the next one.
     """
-    server = make_server("127.0.0.1", 0, _Refusing(), threaded=True, request_handler=MotoRequestHandler)
+    server = make_server("127.0.0.1", port, _Refusing(), threaded=True, request_handler=MotoRequestHandler)
     thread = Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -119,8 +119,8 @@ def running_object_store() -> Iterator[ObjectStore]:
 
 
 @contextmanager
-def running_bucket() -> Iterator[ObjectStore]:
-    with running_object_store() as store, pytest.MonkeyPatch.context() as environment:
+def running_bucket(port: int = 0) -> Iterator[ObjectStore]:
+    with running_object_store(port) as store, pytest.MonkeyPatch.context() as environment:
         for key, value in store.environment.items():
             environment.setenv(key, value)
         s3fs.S3FileSystem().mkdir(BUCKET)

@@ -41,6 +41,12 @@ _JAVA_OPTIONS = (
     "-Dnode.internal-address=127.0.0.1",
 )
 
+_HEADERS = {
+    "X-Trino-User": "tests",
+    "X-Trino-Time-Zone": "UTC",
+    "X-Trino-Client-Capabilities": "PARAMETRIC_DATETIME",  # else times come in milliseconds
+}
+
 _ICEBERG = {
     "uri": {"rest": "iceberg.rest-catalog.uri", "hive": "hive.metastore.uri", "jdbc": "iceberg.jdbc-catalog.connection-url"},
     "prefix": {"rest": "iceberg.rest-catalog.prefix"},
@@ -117,7 +123,7 @@ def running_trino(folder: Path) -> Iterator[Trino]:
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
-        with httpx.Client(base_url=uri, headers={"X-Trino-User": "tests", "X-Trino-Time-Zone": "UTC"}, timeout=240) as client:
+        with httpx.Client(base_url=uri, headers=_HEADERS, timeout=240) as client:
             _wait_for(client, process, log)
             yield Trino(uri, client)
     finally:
