@@ -54,10 +54,28 @@ def test_a_column_that_may_not_be_null_is_refused_until_a_full_refresh(two_days:
     assert by_delta(two_days, delta_spark) == [11, 21, 31]
 
 
+def test_a_full_refresh_ends_a_clustering_where_the_table_has_partition_keys(two_days: Place, delta_spark: PlainSpark) -> None:
+    replace(
+        two_days,
+        delta_spark,
+        "CREATE OR REPLACE TABLE {t} (ds STRING, n BIGINT) USING delta CLUSTER BY (n)",
+        "INSERT INTO {t} (ds, n) VALUES ('2024-03-01', 1)",
+        "OPTIMIZE {t}",
+    )
+    with pytest.raises(SchemaEvolutionError, match=r"is partitioned by \(\), its definition now by \(ds\).*--full-refresh"):
+        two_days.refresh(3, [31])
+    assert two_days.refresh(3, full_refresh=True).number == 3
+    described = delta_spark.sql(f"DESCRIBE DETAIL delta.`{folder(two_days)}`")[0]
+    assert (described["partitionColumns"], described["clusteringColumns"]) == (["ds"], [])
+    replace(two_days, delta_spark, "INSERT INTO {t} VALUES ('2024-03-02', 22)", "DELETE FROM {t} WHERE n = 21", "OPTIMIZE {t}")
+    assert two_days.refresh(4, [41]).number == 4
+    assert two_days.rows() == {1: [11], 2: [22], 3: [31], 4: [41]}
+    assert by_delta(two_days, delta_spark) == [11, 22, 31, 41]
+
+
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ("ds STRING, n BIGINT) USING delta CLUSTER BY (n", "has the feature clustering"),
         ("ds STRING, n BIGINT, g BIGINT GENERATED ALWAYS AS (n + 1)) USING delta PARTITIONED BY (ds", "has generated columns"),
         ("ds STRING, n BIGINT, i BIGINT GENERATED ALWAYS AS IDENTITY) USING delta PARTITIONED BY (ds", "has identity columns"),
     ],

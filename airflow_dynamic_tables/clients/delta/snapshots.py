@@ -348,11 +348,14 @@ def _text(value: Any) -> str | None:
     return str(value)
 
 
+CLUSTERING = "clustering"
+"""The feature of tables whose files another engine clusters (``CLUSTER BY``); writers need not do so."""
+
 NO_TIME_ZONE = "timestampNtz"
 """The feature of tables with timestamps without time zone."""
 
 _KNOWN = {
-    *(NO_TIME_ZONE, "v2Checkpoint", "vacuumProtocolCheck"),
+    *(CLUSTERING, NO_TIME_ZONE, "v2Checkpoint", "vacuumProtocolCheck"),
     # What is left when another feature is dropped from a table, and cannot be dropped itself, or not soon.
     *("checkpointProtection", "domainMetadata", "allowColumnDefaults"),
     # These features only permit what properties of the table or its columns enable; those are checked separately.

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from airflow_dynamic_tables.clients.delta.log import Action
 from airflow_dynamic_tables.clients.delta.snapshots import (
+    CLUSTERING,
     NO_TIME_ZONE,
     NOTHING_YET,
     WITHOUT_ZONE,
@@ -282,10 +283,23 @@ def _table_actions(before: DeltaSnapshot | None, wanted: Definition, now: int) -
     if wanted == definition_of(before) and properties == before.properties:
         return []
     check_definition(wanted)
-    actions: list[Action] = [{"metaData": _metadata(before, wanted, properties, now)}]
+    actions: list[Action] = [{"metaData": _metadata(before, wanted, properties, now)}, *_without_clustering(before, wanted)]
     if has_type(wanted.columns, WITHOUT_ZONE) and NO_TIME_ZONE not in before.protocol.reader_features:
         actions.insert(0, {"protocol": _upgraded(before)})
     return actions
+
+
+def _without_clustering(before: DeltaSnapshot, wanted: Definition) -> list[Action]:
+    """Return the action that ends the clustering of a table: a column of it may be gone, or it gets partition keys."""
+    is_same = all(column in wanted.columns for column in before.columns) and not wanted.partition_keys
+    if is_same or CLUSTERING not in before.protocol.writer_features:
+        return []
+    nothing = json.dumps({"clusteringColumns": [], "domainName": _CLUSTERED})
+    return [{"domainMetadata": {"domain": _CLUSTERED, "configuration": nothing, "removed": False}}]
+
+
+_CLUSTERED = "delta.clustering"
+"""The domain whose metadata name the columns by which files are clustered."""
 
 
 def _protocol(columns: Sequence[Column]) -> dict[str, Any]:
