@@ -44,8 +44,12 @@ def write_states(connection: Connection, token: str, states: Mapping[str, Source
     """Insert or replace the source states of a refresh."""
     connection.execute(delete(source_states).where(source_states.c.token == token))
     if states:
-        rows = [{"token": token, "source": source, **to_plain(state)} for source, state in states.items()]
+        rows = [{"token": token, "source": source, **_recorded(state)} for source, state in states.items()]
         connection.execute(insert(source_states), rows)
+
+
+def _recorded(state: SourceState) -> dict[str, Any]:
+    return {name: value for name, value in to_plain(state).items() if name in source_states.c}
 
 
 def read_states(connection: Connection, token: str) -> dict[str, SourceState]:

@@ -18,7 +18,7 @@ class SourceState:
     partition's text (``ds=2024-01-01/hh=03``, see :func:`~airflow_dynamic_tables.core.partitions.describe`): a partition was
     changed, added or dropped when its fingerprint differs, is new or is missing. An empty text is the entire table when it cannot
     be split. ``unsettled`` are partitions that changed so shortly before they were examined that another change may not alter
-    their fingerprint.
+    their fingerprint. ``same_rows`` are earlier versions that have the same rows in other files; they are not recorded.
     """
 
     version: str
@@ -27,6 +27,7 @@ class SourceState:
     schema: str | None = None
     partitions: Mapping[str, str] | None = None
     unsettled: tuple[str, ...] = ()
+    same_rows: tuple[str, ...] = ()
 
 
 _SPELLED_ONCE = frozenset({"string", "date", "tinyint", "smallint", "int", "bigint", "boolean"})
@@ -77,7 +78,7 @@ def difference(before: SourceState | None, now: SourceState | None) -> SourceDif
         if getattr(before, what) != getattr(now, what):
             return SourceDifference(None, f"its {what} is another one")
     others = frozenset(name for name, _ in before.partitions.items() ^ now.partitions.items())
-    if others:
+    if others and before.version not in now.same_rows:
         return SourceDifference(others | frozenset(before.unsettled), f"it is at {now.version}, and was at {before.version}")
     if before.unsettled:
         return SourceDifference(

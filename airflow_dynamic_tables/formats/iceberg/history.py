@@ -29,7 +29,7 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.schema import evolve
 from airflow_dynamic_tables.core.versions import SHORTEST_AGE, Retention, StreamPosition
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError, SchemaEvolutionError
-from airflow_dynamic_tables.formats.commits import FENCE, TOKEN
+from airflow_dynamic_tables.formats.commits import TOKEN
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.files import InOrder, TableTransaction
 from airflow_dynamic_tables.formats.orphans import References, check_own_folder, delete_unreferenced
@@ -157,17 +157,11 @@ def position(table: Table | None) -> StreamPosition | None:
         return None  # properties may be written by anyone
     snapshot = table.current_snapshot()
     while snapshot is not None and str(snapshot.snapshot_id) != made:
-        if not keeps_rows(snapshot):
+        if not tables.keeps_rows(snapshot):
             return None
         # Follow parents, not the lineage: the effect of an expired snapshot is unknown.
         snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
     return then if snapshot is not None else None
-
-
-def keeps_rows(snapshot: Snapshot) -> bool:
-    """Return whether a snapshot leaves the rows unchanged: it rewrote files, or is a fence."""
-    is_rewritten = snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE
-    return is_rewritten or FENCE in tables.told(snapshot)
 
 
 def remember_position(transaction: Transaction, position: StreamPosition | None, snapshot_id: int) -> None:

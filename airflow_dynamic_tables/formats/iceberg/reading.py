@@ -23,7 +23,6 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, Unsupport
 from airflow_dynamic_tables.formats.base import Increment, why_another
 from airflow_dynamic_tables.formats.data_files import plain_rows, read_rows
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.iceberg.history import keeps_rows
 from airflow_dynamic_tables.formats.iceberg.row_deletions import delete_files, reading_deletes, why_unknown
 
 _READ = {FileFormat.PARQUET.value, FileFormat.ORC.value}
@@ -98,7 +97,7 @@ def _added_since(table: Table, since: str) -> list[str] | str:
         operation = snapshot.summary.operation if snapshot.summary is not None else None
         if operation is Operation.APPEND:
             files += _added_by(table, snapshot)
-        elif not keeps_rows(snapshot):
+        elif not tables.keeps_rows(snapshot):
             return (
                 f"snapshot {snapshot.snapshot_id} ({operation.value if operation else 'unknown'}) replaced or removed rows of it"
             )

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import Table, TableProperties, Transaction
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import IcebergType
 from pyiceberg.utils.properties import property_as_bool
 
@@ -31,7 +31,7 @@ from airflow_dynamic_tables.core.schema import Column, TableLayout, spark_ddl
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.formats.base import RowCounts, TableContent
-from airflow_dynamic_tables.formats.commits import COMPACTION, NUMBER, TOKEN, version_of
+from airflow_dynamic_tables.formats.commits import COMPACTION, FENCE, NUMBER, TOKEN, version_of
 from airflow_dynamic_tables.formats.fingerprints import lasting_fingerprints, schema_digest
 from airflow_dynamic_tables.formats.iceberg.row_deletions import LiveRows, live_rows, unreadable_by_name, unreadable_in_files
 
@@ -314,6 +314,12 @@ def told(snapshot: Snapshot) -> Mapping[str, str]:
     return snapshot.summary.additional_properties if snapshot.summary is not None else {}
 
 
+def keeps_rows(snapshot: Snapshot) -> bool:
+    """Return whether a snapshot leaves the rows unchanged: it rewrote files, or is a fence."""
+    is_rewritten = snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE
+    return is_rewritten or FENCE in told(snapshot)
+
+
 def _version(snapshot: Snapshot) -> Version | None:
     properties = told(snapshot)
     return version_of(properties, str(snapshot.snapshot_id), snapshot.timestamp_ms) if TOKEN in properties else None
@@ -419,7 +425,16 @@ def state(table: Table, partitions: Mapping[str, str] | None = None) -> SourceSt
         location=table.location(),
         schema=schema_digest(str(table.schema())),  # includes the field ids of the columns
         partitions=partitions if partitions is not None else {"": snapshot},
+        same_rows=tuple(_rewritten(table)),
     )
+
+
+def _rewritten(table: Table) -> Iterator[str]:
+    """Yield the snapshots before the current one whose files were only rewritten since."""
+    snapshot = table.current_snapshot()
+    while snapshot is not None and snapshot.parent_snapshot_id is not None and keeps_rows(snapshot):
+        yield str(snapshot.parent_snapshot_id)
+        snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id)
 
 
 def _partition(table: Table, file: DataFile) -> dict[str, str | None]:

@@ -34,6 +34,14 @@ def test_what_moved_is_told(now: SourceState | None, partitions: set[str] | None
     assert found.partitions == (None if partitions is None else frozenset(partitions))
 
 
+def test_rows_in_other_files_have_not_moved() -> None:
+    compacted = replace(BEFORE, version="v3", partitions={"ds=1": "x", "ds=2": "y"}, same_rows=("v2", "v1"))
+    assert difference(BEFORE, compacted) is None
+    assert difference(replace(BEFORE, unsettled=("ds=2",)), compacted) is not None
+    assert difference(replace(BEFORE, version="v0"), compacted) is not None
+    assert difference(BEFORE, replace(compacted, identity="other")) is not None
+
+
 def test_what_was_not_settled_may_have_moved() -> None:
     found = difference(replace(BEFORE, unsettled=("ds=2",)), BEFORE)
     assert found is not None
