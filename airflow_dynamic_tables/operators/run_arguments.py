@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from airflow import __version__ as airflow_version
 from airflow.sdk.execution_time.context import InletEventsAccessor
 
 from airflow_dynamic_tables.assets import dynamic_table_asset
@@ -233,6 +234,7 @@ def _truth(context: Mapping[str, Any], name: str) -> bool:
 def _schedule_time(context: Mapping[str, Any], table: DynamicTable, runs: Runs) -> datetime:
     asked = _asked(context, "schedule_time")
     if asked is None:
+        _check_date_of_partition(context)
         begin = getattr(context.get("dag_run"), "start_date", None) if runs.by_begin else None
         date = date_of(context, table) if begin is None else datetime.fromisoformat(begin.isoformat())
         # The table may have reached the tick before the update already, so that the update would not be read.
@@ -245,6 +247,17 @@ def _schedule_time(context: Mapping[str, Any], table: DynamicTable, runs: Runs) 
             f"in the table's time zone ({table.timezone})."
         ) from error
     return asked_time(time, table, datetime.now(UTC))
+
+
+def _check_date_of_partition(context: Mapping[str, Any]) -> None:
+    """Reject a run of a partition whose date is unknown: Airflow 3.2 gives tasks the key only."""
+    run = context.get("dag_run")
+    key = getattr(run, "partition_key", None)
+    if key is not None and not hasattr(run, "partition_date") and not _is_on_update(context):
+        lacks = f"Airflow {airflow_version} does not tell its date"
+        raise ConfigurationError(
+            f"This run is of partition {_shown(key)}, and {lacks}; give it a schedule_time, or upgrade to 3.3."
+        )
 
 
 def _date_of_the_run(context: Mapping[str, Any]) -> datetime:

@@ -61,6 +61,16 @@ def test_the_most_specific_date_wins(table: DynamicTable, context: dict[str, Any
     assert read_request(context, table, {}).schedule_time == expected
 
 
+def test_a_partition_without_its_date_is_refused(table: DynamicTable) -> None:
+    """Airflow 3.2 gives a task the key of a run's partition, and no date."""
+    context = run(logical_date=DAY)
+    context["dag_run"] = SimpleNamespace(conf={}, partition_key="2024-01-01", run_after=DAY + timedelta(days=9))
+    with pytest.raises(ConfigurationError, match=r"This run is of partition '2024-01-01', and Airflow .* does not tell its date"):
+        read_request(context, table, {})
+    context["dag_run"].conf = {"schedule_time": "2024-01-02T00:00:00Z"}
+    assert read_request(context, table, {}).schedule_time == DAY
+
+
 def test_a_time_without_offset_is_in_the_tables_time_zone(table: DynamicTable) -> None:
     asked = read_request(run({"schedule_time": " 2024-01-02 06:00:00 "}), table, {}).schedule_time
     assert asked == datetime(2024, 1, 2, 6, tzinfo=timezone(timedelta(hours=1)))

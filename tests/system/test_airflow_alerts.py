@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
@@ -193,6 +194,21 @@ def test_a_run_says_that_nothing_was_refreshed_and_why(stack: Stack) -> None:
     assert "lake.alerts.often is already fresh" in why
     told = stack.airflow.home / "told.jsonl"
     until("callback", lambda: ["skipped", why] in [json.loads(line) for line in told.read_text().splitlines()], 600)
+
+
+@pytest.mark.large
+@pytest.mark.usefixtures("folder")
+def test_a_run_of_a_partition_is_not_taken_for_one_of_now(stack: Stack) -> None:
+    body = {"logical_date": None, "partition_key": "2024-01-01"}
+    answer = stack.api.post(f"/dags/{OFTEN}/dagRuns", json=body)
+    if AIRFLOW_VERSION >= (3, 3):
+        assert (answer.status_code, "does not accept a partition_key" in answer.text) == (httpx.codes.BAD_REQUEST, True), (
+            answer.text
+        )
+        return
+    run_id = answer.raise_for_status().json()["dag_run_id"]
+    stack.until_state(OFTEN, run_id, "failed", seconds=600)
+    assert "This run is of partition '2024-01-01', and Airflow 3.2" in stack.log(OFTEN, run_id)
 
 
 def _why_suspended(workspace: Workspace, table: TableIdentifier) -> str | None:
