@@ -13,6 +13,7 @@ from airflow_dynamic_tables.core.cron import cron_for
 from airflow_dynamic_tables.core.formats import FORMATS, counted_formats
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partition_dates import FORMATTER
+from airflow_dynamic_tables.core.refresh.reasons import OnChange
 from airflow_dynamic_tables.core.refresh.sources import AwaitedData, AwaitedRows, Source, path_problem
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule import Freshness, ModeDecision, RefreshMode, decide
@@ -98,6 +99,7 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, 
         "cron": _cron(merged.schedule, decision),
         "on": _updates(declared, named),
         "wait_for": tuple(awaited_data(entry, awaited, named) for awaited in declared.wait_for),
+        "on_change": {str(named(name)[0]): OnChange(choice) for name, choice in declared.on_change.items()},
         "partition_keys": declared.partition_keys,
         "formatters": formatters(entry, declared),
         "options": _options(entry, declared),

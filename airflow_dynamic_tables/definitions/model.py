@@ -15,7 +15,7 @@ from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT, CatalogFormats
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, split_name
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
-from airflow_dynamic_tables.core.refresh.reasons import Initial
+from airflow_dynamic_tables.core.refresh.reasons import Initial, LatePolicy, OnChange
 from airflow_dynamic_tables.core.refresh.sources import AwaitedData, Source
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule import (
@@ -314,6 +314,15 @@ class DynamicTable:
             see="refreshes.md#nothing-moved",
         ),
     ] = True
+    late: Annotated[
+        LatePolicy,
+        Key(
+            "What a scheduled refresh does about older partitions whose sources changed after they were made: `report` (the "
+            "default) names them, `refresh` replaces them, too, and `ignore` does not look for them.",
+            see="refreshes.md#late-changes",
+        ),
+    ] = LatePolicy.REPORT
+    on_change: Annotated[Mapping[str, OnChange], Key(see="refreshes.md#late-changes")] = field(default_factory=dict)
     suspend_after_failures: Annotated[
         int | None,
         Key(

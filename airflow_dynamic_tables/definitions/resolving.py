@@ -29,6 +29,7 @@ from airflow_dynamic_tables.definitions.queries.editing import edited, expansion
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference, Target
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.definitions.table_rules import (
+    change_mistakes,
     forbidden_mistakes,
     group_mistakes,
     renaming_mistakes,
@@ -116,7 +117,8 @@ class Resolver:
         most = max(self.mistakes.room(entry.document.path), 1)
         every = chain(table_mistakes(entry, declared, expansion), forbidden_mistakes(entry, declared, self.allowed))
         named = partial(self._named, entry.scope)
-        mistakes = list(islice(chain(every, waiting_mistakes(entry, declared, named)), most))
+        of_names = chain(change_mistakes(entry, declared, expansion, named), waiting_mistakes(entry, declared, named))
+        mistakes = list(islice(chain(every, of_names), most))
         self.mistakes.add(mistakes)
         if expansion is None or not entry.sound or mistakes:
             return None

@@ -108,6 +108,14 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
         yield from _output_mistakes(entry, declared, expansion.analysis)
 
 
+def change_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansion | None, named: Named) -> Iterator[Mistake]:
+    """Yield sources whose changes a table treats in a way of its own though its query does not read them."""
+    for name in declared.on_change:
+        identifier, _ = named(name)
+        if expansion is not None and identifier not in expansion.origins:
+            yield entry.mistake("on_change", f"the query does not read {identifier}", name)
+
+
 def waiting_mistakes(entry: Entry, declared: TableDeclaration, named: Named) -> Iterator[Mistake]:
     """Yield mistakes of what a table waits for: the assets that refresh it, or their absence, and data."""
     for number, awaited in enumerate(declared.wait_for):

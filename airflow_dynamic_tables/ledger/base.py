@@ -113,7 +113,7 @@ class Refresh:
     everything that determines the rows except the content of the sources. ``unbroken`` is whether no tick is missing before
     its data timestamp; earlier releases did not check for missing ticks. ``complete_until`` is the time until which its
     sources were complete, if that is before its schedule time because it did not wait for lagging parents. ``watermark`` is
-    that of its sources, if they have one.
+    that of its sources, if they have one. ``restores`` is the version that a rollback restores.
     """
 
     token: str
@@ -142,6 +142,7 @@ class Refresh:
     unbroken: bool | None = None
     complete_until: datetime | None = None
     watermark: datetime | None = None
+    restores: int | None = None
 
     @property
     def is_made_of_sources(self) -> bool:

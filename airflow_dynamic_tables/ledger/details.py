@@ -12,6 +12,7 @@ from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import failed_runs, published_partitions, refreshes, stages
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
+from airflow_dynamic_tables.ledger.readings import rename_readings
 
 
 class SqlFailures:
@@ -124,7 +125,7 @@ class SqlNames:
     _database: Database
 
     def rename_table(self, table: TableIdentifier, new: TableIdentifier) -> None:
-        """Move refreshes, stages, published partitions and failures of a table to another name, atomically; idempotent.
+        """Move everything that the ledger has of a table to another name, atomically; idempotent.
 
         The history of an earlier table of that name is kept, and precedes its own.
         """
@@ -134,6 +135,7 @@ class SqlNames:
             moved = {"table_name": new_name, "ordinal": stages.c.ordinal + last}
             connection.execute(update(stages).where(stages.c.table_name == old_name).values(moved))
             connection.execute(update(refreshes).where(refreshes.c.table_name == old_name).values(table_name=new_name))
+            rename_readings(connection, old_name, new_name)
             for register in (published_partitions, failed_runs):
                 has_own = select(register.c.table_name).where(register.c.table_name == old_name).limit(1)
                 if connection.scalar(has_own) is not None:

@@ -1,9 +1,4 @@
-"""The ledger in a SQL database.
-
-The states of the sources of a refresh are stored as one row per source, with the fingerprints of all its partitions in one
-JSON value. They are written and read together, ten thousand at a time; one row each would be a quarter of a million rows a day
-for a table that is refreshed every hour.
-"""
+"""The ledger in a SQL database."""
 
 from __future__ import annotations
 
@@ -16,11 +11,10 @@ from uuid import uuid4
 from sqlalchemy import Connection, RowMapping, bindparam, case, delete, func, insert, select, text, update
 
 from airflow_dynamic_tables.clients.database.engine import Database
-from airflow_dynamic_tables.clients.database.tables import installation, refreshes, source_states, stages, table_locks
+from airflow_dynamic_tables.clients.database.tables import installation, refreshes, stages
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
-from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import (
     HOLDING,
@@ -35,39 +29,8 @@ from airflow_dynamic_tables.ledger.base import (
 from airflow_dynamic_tables.ledger.details import SqlFailures, SqlNames, SqlPartitions, count_from_zero, prune_failures
 from airflow_dynamic_tables.ledger.jobs import SqlJobs, prune_jobs
 from airflow_dynamic_tables.ledger.latest import SqlLatest
+from airflow_dynamic_tables.ledger.readings import SqlReadings, forget_made, lock_table, prune_readings, record_made
 from airflow_dynamic_tables.redaction import without_secrets
-
-_WITHOUT_VERSION = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.SKIPPED)
-
-
-def write_states(connection: Connection, token: str, states: Mapping[str, SourceState]) -> None:
-    """Insert or replace the source states of a refresh."""
-    connection.execute(delete(source_states).where(source_states.c.token == token))
-    if states:
-        rows = [{"token": token, "source": source, **_recorded(state)} for source, state in states.items()]
-        connection.execute(insert(source_states), rows)
-
-
-def _recorded(state: SourceState) -> dict[str, Any]:
-    return {name: value for name, value in to_plain(state).items() if name in source_states.c}
-
-
-def read_states(connection: Connection, token: str) -> dict[str, SourceState]:
-    """Return the source states of a refresh, by source."""
-    rows = connection.execute(select(source_states).where(source_states.c.token == token)).mappings()
-    return {row["source"]: from_plain(SourceState, _state_fields(row)) for row in rows}
-
-
-def _state_fields(row: RowMapping) -> dict[str, Any]:
-    fields = {name: row[name] for name in row if name not in ("token", "source")}
-    return {**fields, "unsettled": fields["unsettled"] or []}  # missing in rows of earlier releases
-
-
-def prune_states(connection: Connection) -> None:
-    """Delete the source states of deleted refreshes, and of those that ended without a version."""
-    kept = select(refreshes.c.token).where(refreshes.c.state.not_in(_WITHOUT_VERSION))
-    connection.execute(delete(source_states).where(source_states.c.token.not_in(kept)))
-
 
 _LATEST = 1_000
 """Refreshes of a table that are searched for versions."""
@@ -76,7 +39,7 @@ _OWNED = (StageState.OPEN, StageState.COMMITTING)
 _FINISHED = tuple(set(RefreshState) - {RefreshState.RUNNING, RefreshState.QUARANTINED})
 
 
-class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames):
+class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, SqlReadings):
     """Stages and refreshes in a database. Times are timezone-aware; every method may raise CatalogUnavailableError."""
 
     def __init__(self, database: Database) -> None:
@@ -91,7 +54,7 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames):
         :raises ConflictError: when the token was used before and its stage is no longer OPEN.
         """
         with self._database.transaction() as connection:
-            self._lock(connection, stage.table)
+            lock_table(self._database, connection, stage.table)
             known = _stage(connection, stage.token)
             if known is not None:
                 if known.state is StageState.OPEN:
@@ -115,7 +78,7 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames):
             stage = _stage(connection, token)
             if stage is None:
                 raise ConflictError(f"Stage {token} is unknown to the ledger.")
-            self._lock(connection, stage.table)
+            lock_table(self._database, connection, stage.table)
             blockers = tuple(other for other in _overlapping(connection, stage) if other.token != token)
             if blockers:
                 return blockers
@@ -182,6 +145,7 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames):
                 _update(connection, token, refresh or {})
                 if to_state is StageState.COMMITTED:
                     count_from_zero(connection, token)
+                    record_made(connection, token)
                 return True
             stage = _stage(connection, token)
             if stage is None or stage.state is not to_state:
@@ -264,6 +228,7 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames):
         if errors:
             with self._database.transaction() as connection:
                 connection.execute(change, [{"of": token, "why": error} for token, error in errors.items()])
+                forget_made(connection, errors)
 
     def list_due_reports(self, since: datetime) -> list[Refresh]:
         """Return refreshes that succeeded since then and whose report is DUE, oldest first."""
@@ -278,19 +243,6 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames):
         if tokens:
             with self._database.transaction() as connection:
                 connection.execute(made, [{"of": token} for token in tokens])
-
-    def record_source_states(self, token: str, states: Mapping[str, SourceState]) -> None:
-        """Insert or replace the states of the sources of a refresh, by full name."""
-        with self._database.transaction() as connection:
-            write_states(connection, token, states)
-
-    def source_states(self, token: str) -> dict[str, SourceState]:
-        """Return the states of the sources of a refresh, by full name; missing sources are unknown.
-
-        They are kept as long as the refresh, unless it made no version.
-        """
-        with self._database.transaction() as connection:
-            return read_states(connection, token)
 
     def installation(self) -> str:
         """Return the id of this installation. It is stored in the ledger, so a copy of the database has the same id."""
@@ -321,7 +273,7 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames):
         old_stages = delete(stages).where(stages.c.opened_at < before, stages.c.state.not_in(UNFINISHED))
         with self._database.transaction() as connection:
             deleted = connection.execute(old_refreshes).rowcount + connection.execute(old_stages).rowcount
-            prune_states(connection)
+            prune_readings(connection)
             prune_jobs(connection, before)
             prune_failures(connection, before)
             return deleted
@@ -338,11 +290,6 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames):
     def close(self) -> None:
         """Close connections; idempotent."""
         self._database.close()
-
-    def _lock(self, connection: Connection, table: TableIdentifier) -> None:
-        """Serialise transactions that open or resume stages of a table."""
-        connection.execute(self._database.insert(table_locks).values(table_name=str(table)).on_conflict_do_nothing())
-        connection.execute(select(table_locks).where(table_locks.c.table_name == str(table)).with_for_update())
 
 
 def _overlapping(connection: Connection, stage: Stage) -> Iterator[Stage]:

@@ -139,6 +139,7 @@ def test_ctrl_c_aborts_the_stage(
         (["total"], 1, "lake.sales.daily_revenue has no version yet"),
         (["daily_revenue", "--partition", "ds=2024-01-01", "--full-refresh"], 2, "exclude each other"),
         (["daily_revenue", "--scheduled", "--downstream"], 2, "exclude each other"),
+        (["daily_revenue", "--dirty", "--scheduled"], 2, "exclude each other"),
         (["daily_revenu"], 1, "did you mean lake.sales.daily_revenue?"),
     ],
 )

@@ -34,6 +34,8 @@ dynamic_tables:
   refresh_mode: full
   initial: latest
   skip_unchanged: false
+  late: refresh
+  on_change: {raw.orders: ignore}
   suspend_after_failures: 3
   scheduler: dolphinscheduler
   renamed_from: even_odder

@@ -9,10 +9,11 @@ from decimal import Decimal
 import polars
 import pytest
 
-from airflow_dynamic_tables.core.refresh.source_changes import SourceState, difference
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.formats.base import LakeTable
 from tests.engines.test_iceberg_changes import DELETE, INSERT, MERGE, REWRITE, UPDATE
 from tests.support.iceberg_shared import SharedTable
+from tests.support.source_states import difference
 
 pytestmark = [pytest.mark.large, pytest.mark.spark]
 

@@ -77,6 +77,7 @@ _ROWS = 10
         SCHEDULE_TIME,
         PARTITION,
         flag("--full-refresh", "replace the complete table, whatever its partitions"),
+        flag("--dirty", "refresh the partitions whose sources changed after they were made, and no others"),
         flag("--downstream", "then also refresh every table that reads it, directly or not, each once"),
         FORCE,
         flag("--show", "also print the first rows of the table, ten at most"),
@@ -97,6 +98,7 @@ def refresh(arguments: Namespace) -> int:
     """
     for options, are_given in (
         ("--partition and --full-refresh", arguments.partitions and arguments.full_refresh),
+        ("--dirty and --partition, --full-refresh or --scheduled", arguments.dirty and _is_chosen(arguments)),
         ("--downstream and --scheduled", arguments.downstream and arguments.scheduled),
     ):
         if are_given:
@@ -115,6 +117,10 @@ def refresh(arguments: Namespace) -> int:
         rows = _first_rows(workspace, request.table.identifier) if arguments.show else None
     _print(done, arguments.output, rows)
     return OK
+
+
+def _is_chosen(arguments: Namespace) -> bool:
+    return bool(arguments.partitions or arguments.full_refresh or arguments.scheduled)
 
 
 def _first_rows(workspace: Workspace, table: TableIdentifier) -> list[dict[str, Any]]:
@@ -185,8 +191,9 @@ def _request(arguments: Namespace, workspace: Workspace, defined: Definitions) -
         owner=owner_of("refresh", token),
         partitions=_partitions(arguments.partitions, table),
         full_refresh=arguments.full_refresh,
+        only_dirty=arguments.dirty,
         force=arguments.force,
-        catches_up=arguments.schedule_time is None,
+        catches_up=arguments.schedule_time is None and not arguments.dirty,
         is_scheduled=arguments.scheduled,
         waits=False,
         parents=parents_of(defined.needed_by(table), defined.tables),

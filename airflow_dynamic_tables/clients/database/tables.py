@@ -126,6 +126,7 @@ refreshes = Table(
     Column("unbroken", Boolean),
     Column("complete_until", UtcDateTime),
     Column("watermark", UtcDateTime),
+    Column("restores", Integer),
     Index("dt_refreshes_table_started", "table_name", "started_at"),
     Index("dt_refreshes_table_schedule", "table_name", "schedule_time", "started_at"),
     Index("dt_refreshes_started", "started_at"),
@@ -137,14 +138,37 @@ source_states = Table(
     metadata,
     Column("token", String(255), primary_key=True),
     Column("source", String(767), primary_key=True),
+    Column("table_name", String(767), nullable=False),
     Column("version", Text, nullable=False),
     Column("identity", Text),
     Column("location", Text),
     Column("schema", Text),
-    Column("partitions", JSON(none_as_null=True)),
-    Column("unsettled", JSON(none_as_null=True)),
+    Column("reading", Integer),
+    Index("dt_source_states_reading", "table_name", "source", "reading"),
 )
-"""One row per source of a refresh; null means unknown."""
+"""One row per source of a refresh; null means unknown. A reading is the number of a state of the source, by table and source."""
+
+source_partitions = Table(
+    "dt_source_partitions",
+    metadata,
+    Column("table_name", String(767), primary_key=True),
+    Column("source", String(767), primary_key=True),
+    Column("partition", String(2048), primary_key=True),
+    Column("reading", Integer, primary_key=True),
+    Column("fingerprint", Text),
+    Column("unsettled", Boolean, nullable=False),
+)
+"""One row for each reading at which a partition of a source changed; without a fingerprint, it is gone."""
+
+made_partitions = Table(
+    "dt_made_partitions",
+    metadata,
+    Column("table_name", String(767), primary_key=True),
+    Column("partition", String(2048), primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("token", String(255)),
+)
+"""One row per partition of a table: the refresh that made it last, or null if it is no longer as that refresh made it."""
 
 published_partitions = Table(
     "dt_published_partitions",

@@ -41,11 +41,37 @@ class Initial(StrEnum):
     """The partitions of its own tick."""
 
 
+class LatePolicy(StrEnum):
+    """What a scheduled refresh does about older partitions whose sources changed after they were made."""
+
+    REPORT = "report"
+    """Name them."""
+
+    REFRESH = "refresh"
+    """Replace them, too."""
+
+    IGNORE = "ignore"
+    """Do not look for them."""
+
+
+class OnChange(StrEnum):
+    """What a change of one source means for the partitions that were made before it."""
+
+    REFRESH = "refresh"
+    """They may be out of date."""
+
+    IGNORE = "ignore"
+    """They keep the rows of the source that they were made of."""
+
+
 class ReasonCode(StrEnum):
     """Why a refresh takes its action."""
 
     SCHEDULED = "SCHEDULED"
     """The schedule time determined it."""
+
+    LATE_DATA = "LATE_DATA"
+    """Sources of older partitions changed, and no others."""
 
     UPDATED = "UPDATED"
     """An asset was updated."""

@@ -12,8 +12,9 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from airflow_dynamic_tables.core.partition_transforms import rejoined, spelled
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount, accepted_values, not_null
+from airflow_dynamic_tables.core.refresh.reasons import OnChange
 from airflow_dynamic_tables.definitions.declarations.airflow import declaration_of_keys
-from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Scalar
+from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, OneOf, Scalar
 from airflow_dynamic_tables.definitions.declarations.settings import Settings
 
 ACTIONS = {
@@ -289,6 +290,8 @@ class TableDeclaration(Settings, _TableKeys, defer_build=False):
     """Assets whose updates refresh the table in addition to its schedule: URIs, tables, sources; any of them, or `{all: […]}`."""
     wait_for: tuple[AwaitedDeclaration, ...] = ()
     """Data that a refresh waits for."""
+    on_change: dict[Name, Annotated[str, OneOf("on_change", tuple(OnChange))]] = Field(default_factory=dict)
+    """By source: whether its changes make older partitions out of date (`refresh`, the default), or `ignore`."""
 
     @model_validator(mode="after")
     def _check_query(self) -> TableDeclaration:

@@ -157,7 +157,9 @@ def _altered(
         check_owner(current, identifier, None if takes_over else deployed_by(notes))
         return with_notes(altered(current, table, asked), notes)
 
-    return changed(catalog.change_table(identifier.path, changed)), Registration.ALTERED
+    # Some catalogs store no columns in the entry, but read them from the table.
+    registered = changed(catalog.change_table(identifier.path, changed))
+    return replace(registered, columns=entry.columns), Registration.ALTERED
 
 
 def check_format(workspace: Workspace, identifier: TableIdentifier, known: str, wanted: str) -> None:

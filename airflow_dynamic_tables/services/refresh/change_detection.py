@@ -7,21 +7,19 @@ settings), of every source, and of the table itself, which other engines may hav
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import NAMESPACE_URL, uuid5
 
-from airflow_dynamic_tables.core.partition_transforms import plain_keys
-from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, describe, parse_spec
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
+from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, RefreshAction
-from airflow_dynamic_tables.core.refresh.source_changes import Origin, SourceDifference, difference
-from airflow_dynamic_tables.core.types import Struct, parse_type
+from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, LateChanges
 from airflow_dynamic_tables.core.versions import Version
-from airflow_dynamic_tables.definitions.queries.text import origins
-from airflow_dynamic_tables.exceptions import DynamicTableError, UnsupportedError
+from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.refresh.catching_up import standing
+from airflow_dynamic_tables.services.refresh.comparison import Comparison
+from airflow_dynamic_tables.services.refresh.late_changes import find_late
 from airflow_dynamic_tables.services.refresh.planning import Bound, ToDo, bind_inputs
 from airflow_dynamic_tables.services.refresh.preview import why_it_varies
 from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshRequest, Skipped
@@ -41,7 +39,7 @@ class Moved:
     """The partitions of a table that must be refreshed because their inputs changed, and why.
 
     These are all requested partitions if the changes are unknown. ``version`` is the current version; ``bound`` are the inputs as
-    they were compared. ``holds`` means that nothing has changed.
+    they were compared, by ``comparison``. ``holds`` means that nothing has changed.
     """
 
     partitions: PartitionSet
@@ -49,6 +47,7 @@ class Moved:
     version: Version | None = None
     bound: Bound | None = None
     holds: bool = False
+    comparison: Comparison | None = None
 
 
 class _MustRefreshError(Exception):
@@ -57,10 +56,25 @@ class _MustRefreshError(Exception):
 
 def what_remains(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, to_do: ToDo) -> ToDo | Skipped:
     """Return the work of a refresh, if it is scheduled without unchanged partitions. If none remains, record a skip."""
+    if request.only_dirty:
+        return _dirty(workspace, request, registered)
     remaining = _without_unchanged(workspace, request, registered, to_do)
     if isinstance(remaining, Skipped) or (nothing := _nothing_to_do(request, remaining)) is None:
         return remaining
     return skip(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, nothing), growth=remaining.growth)
+
+
+def _dirty(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> ToDo | Skipped:
+    """Return the work of a refresh of the partitions whose sources changed after they were made; if none did, record a skip."""
+    nothing = Reason(ReasonCode.NOTHING_TO_REFRESH, "no partition is known to be dirty")
+    current = registered.current()
+    if current is None:
+        return skip(workspace, request, nothing)
+    bound = bind_inputs(workspace, request, WHOLE_TABLE)
+    late = find_late(workspace, request, registered, Comparison(workspace, registered, bound))
+    if late.partitions.is_empty:
+        return skip(workspace, request, nothing)
+    return ToDo(late.partitions, None, bound, current.token, late)
 
 
 def _nothing_to_do(request: RefreshRequest, to_do: ToDo) -> str | None:
@@ -85,40 +99,58 @@ def _without_unchanged(workspace: Workspace, request: RefreshRequest, registered
         moved = Moved(NO_PARTITIONS, why, registered.current(), holds=True)
     else:
         moved = detect_changes(workspace, request, registered, asked, growth)
-    if moved.holds and moved.version is not None:
-        return skip(workspace, request, Reason(ReasonCode.UNCHANGED, moved.why), moved.version, growth=growth)
-    log.info("Building %s of %s: %s.", moved.partitions.brief, request.table.identifier, moved.why)
+    late = _late(workspace, request, registered, moved) if growth is None else NOTHING_LATE
+    if moved.holds and moved.version is not None and late.to_refresh.is_empty:
+        why = "; ".join(filter(None, (moved.why, str(late))))
+        return skip(workspace, request, Reason(ReasonCode.UNCHANGED, why), moved.version, growth=growth)
+    partitions = moved.partitions.union(late.to_refresh)
+    log.info("Building %s of %s: %s.", partitions.brief, request.table.identifier, late if moved.holds else moved.why)
     # The binding of a source with a watermark depends on the partitions that are replaced.
     is_bound_for_these = growth is None or moved.partitions == asked
     base = moved.version.token if moved.version is not None else None
-    return ToDo(moved.partitions, growth, moved.bound if is_bound_for_these else None, base)
+    return ToDo(partitions, growth, moved.bound if is_bound_for_these else None, base, late)
+
+
+def _late(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, moved: Moved) -> LateChanges:
+    """Return the late changes of a scheduled refresh that could compare its sources, with a warning about unrepaired ones."""
+    if moved.comparison is None:
+        return NOTHING_LATE
+    late = find_late(workspace, request, registered, moved.comparison)
+    if late.to_refresh.is_empty and not late.partitions.is_empty:
+        # A source that feeds all partitions often changes every day.
+        log.log(logging.INFO if late.partitions.is_whole else logging.WARNING, "%s: %s.", request.table.identifier, late)
+    return late
 
 
 def detect_changes(
     workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, asked: PartitionSet, growth: Growth | None = None
 ) -> Moved:
     """Return which partitions of a scheduled refresh have changed inputs, without side effects and without Spark."""
-    version: Version | None = None
+    version = registered.current()
+    if version is None:
+        return Moved(asked, "it has no version yet")
     bound: Bound | None = None
+    comparison: Comparison | None = None
     try:
-        version, history = _standing(workspace, request, registered)
         bound = bind_inputs(workspace, request, asked, growth)
         if why := why_it_varies(bound.table):
             return Moved(asked, why, version, bound)
-        comparison = _Comparison(workspace, registered, bound, history)
-        found = [(spec, comparison.why_moved(spec)) for spec in asked or WHOLE_TABLE]
+        comparison = Comparison(workspace, registered, bound)
+        history = _standing(workspace, request, registered, version)
+        found = [(spec, comparison.why_moved(spec, history)) for spec in asked or WHOLE_TABLE]
     except _MustRefreshError as reason:
-        return Moved(asked, str(reason))
+        return Moved(asked, str(reason), version, bound, comparison=comparison)
     except (DynamicTableError, OSError) as error:
         # The refresh meets the same error and handles it.
         return Moved(asked, f"cannot tell whether its sources changed: {error}", version, bound)
     moved = [(spec, why) for spec, why in found if why]
     if moved:
         partitions = asked if asked.is_empty else PartitionSet.of(spec for spec, _ in moved)
-        return Moved(partitions, moved[0][1] or "", version, bound)
+        return Moved(partitions, moved[0][1] or "", version, bound, comparison=comparison)
     sources = ", ".join(f"{source.identifier} ({source.version})" for source in bound.sources) or "it reads no table"
     made = " and ".join(map(str, sorted(comparison.versions)))
-    return Moved(NO_PARTITIONS, f"nothing that it reads has moved since version {made}: {sources}", version, bound, holds=True)
+    why = f"nothing that it reads has moved since version {made}: {sources}"
+    return Moved(NO_PARTITIONS, why, version, bound, holds=True, comparison=comparison)
 
 
 def skip(
@@ -191,25 +223,18 @@ def _line(workspace: Workspace, request: RefreshRequest, reason: Reason, version
 
 def remember(workspace: Workspace, registered: RegisteredTable, planned: RefreshPlan, version: Version) -> None:
     """Record the table's state after a commit, for detecting changes by other engines; without it no refresh is skipped."""
-    replaced = planned.partitions
     try:
         left = registered.reload().read().state
         if left is not None and left.version == version.snapshot:
-            if not replaced.is_whole:
-                kept = {
-                    text: rows for text, rows in (left.partitions or {}).items() if text and replaced.covers(parse_spec(text))
-                }
-                left = replace(left, partitions=kept)
-            states = workspace.ledger.source_states(planned.token)
-            workspace.ledger.record_source_states(planned.token, {**states, planned.identifier: left})
+            workspace.ledger.record_source_states(registered.identifier, planned.token, {planned.identifier: left})
     except Exception:
         log.exception("What %s is like now could not be kept; its next refresh is not left out.", planned.identifier)
 
 
-def _standing(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> tuple[Version, list[Refresh]]:
-    """Return the current version, and the refreshes that created it and earlier versions, newest first.
+def _standing(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, version: Version) -> list[Refresh]:
+    """Return the refreshes that created the current version and earlier ones, newest first.
 
-    :raises _MovedError: if there is no version, the table may have changed since, or ``skip_unchanged`` is false.
+    :raises _MustRefreshError: if the table may have changed since, or ``skip_unchanged`` is false.
     """
     ledger = workspace.ledger
     identifier = request.table.identifier
@@ -217,9 +242,6 @@ def _standing(workspace: Workspace, request: RefreshRequest, registered: Registe
         raise _MustRefreshError("skip_unchanged is false")
     if workspace.now() < request.schedule_time:
         raise _MustRefreshError("what is read now may not be all that comes before its schedule time")
-    version = registered.current()
-    if version is None:
-        raise _MustRefreshError("it has no version yet")
     if registered.loaded.undone():
         raise _MustRefreshError("another engine changed the table")
     unfinished = [stage for stage in ledger.list_stages(identifier) if stage.owner != COMPACTION]
@@ -230,73 +252,4 @@ def _standing(workspace: Workspace, request: RefreshRequest, registered: Registe
     last |= {opened.token} if opened is not None else set()
     if unfinished or last != {version.token}:
         raise _MustRefreshError("its last refresh did not succeed")
-    return version, standing(refreshes, version.number)
-
-
-class _Comparison:
-    """Comparison of the current state with the state recorded by the refresh that last replaced each partition.
-
-    :param history: the refreshes of the table, newest first.
-    """
-
-    def __init__(self, workspace: Workspace, registered: RegisteredTable, bound: Bound, history: Sequence[Refresh]) -> None:
-        table = bound.table
-        self.versions: set[int] = set()
-        self._ledger = workspace.ledger
-        self._bound = bound
-        self._content = registered.loaded.read().state
-        self._history = history
-        self._kinds = {column.name: column.type for column in registered.columns}
-        self._differences: dict[str, list[tuple[str, SourceDifference, dict[str, str]]]] = {}
-        # Column names are compared case-insensitively, as Spark does by default.
-        is_default = bound.settings.get("spark.sql.caseSensitive", "false").strip().lower() == "false"
-        keys = plain_keys(table.partition_keys) if is_default else ()
-        self._origins = {key: origins(table.expanded_query, key) for key in keys}
-
-    def why_moved(self, spec: Mapping[str, str | None]) -> str | None:
-        """Return why a partition must be refreshed; ``None`` if it is unchanged."""
-        refresh = next((one for one in self._history if one.partitions.covers(spec)), None)
-        if refresh is None:
-            return f"{describe(spec) or 'the complete table'} has never been built"
-        if refresh.recipe != self._bound.recipe:
-            return "its definition changed"
-        self.versions.add(refresh.version or 0)
-        if refresh.token not in self._differences:
-            self._differences[refresh.token] = list(self._since(refresh))
-        return next(
-            (why for why, other, keys in self._differences[refresh.token] if other.concerns(spec, keys, self._kinds)), None
-        )
-
-    def _since(self, refresh: Refresh) -> Iterator[tuple[str, SourceDifference, dict[str, str]]]:
-        """Yield the differences by table: description, difference, and the mapping of our partition keys to its columns."""
-        states = self._ledger.source_states(refresh.token)
-        own = str(self._bound.table.identifier)
-        if other := difference(states.get(own), self._content):
-            keys = {key: key for key in self._bound.table.partition_keys}
-            yield f"the table is not as version {refresh.version} left it: {other.why}", other, keys
-        for source in self._bound.sources:
-            if other := difference(states.get(source.identifier), source.state):
-                yield f"{source.identifier} moved: {other.why}", other, self._keys_of(source)
-
-    def _keys_of(self, source: SourceBinding) -> dict[str, str]:
-        if "char(" in (source.schema or "").lower():
-            return {}  # Spark pads these values with spaces
-        own = {key: found[source.identifier] for key, found in self._origins.items() if source.identifier in found}
-        return {key: one.column for key, one in own.items() if one.is_itself or self._is_alike(source, one, key)}
-
-    def _is_alike(self, source: SourceBinding, origin: Origin, key: str) -> bool:
-        """Return whether a source column has the type of our key. Spark may format values of another type differently."""
-        return key in self._kinds and _type_of(source, origin.column) == self._kinds[key]
-
-
-def _type_of(source: SourceBinding, column: str) -> str | None:
-    """Return the type of a column as Spark reads it; ``None`` if only the files contain it."""
-    if source.schema is None:
-        return None
-    try:
-        schema = parse_type(f"struct<{source.schema}>")
-    except UnsupportedError:
-        return None
-    types = {field.name.lower(): str(field.type) for field in schema.fields} if isinstance(schema, Struct) else {}
-    # The job reads a partition key that is missing in the schema as a string.
-    return types.get(column.lower(), "string" if column in source.partition_keys else None)
+    return standing(refreshes, version.number)

@@ -17,8 +17,8 @@ from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.plain import to_plain
 from airflow_dynamic_tables.core.refresh.permissions import Allowed
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, SourceBinding
-from airflow_dynamic_tables.core.refresh.reasons import Reason, RefreshAction
-from airflow_dynamic_tables.core.refresh.source_changes import SourceState
+from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, LateChanges, SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source, option_problem, path_problem
 from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
 from airflow_dynamic_tables.core.schema import Rebuild, TableLayout, spark_ddl
@@ -316,17 +316,24 @@ class ToDo:
     """The work of a refresh, as determined before it took the lease.
 
     ``partitions`` are the partitions to replace, ``growth`` the sources with a watermark. ``bound`` are the inputs if they were
-    already compared with those of the version of token ``base``.
+    already compared with those of the version of token ``base``. ``late`` are older partitions whose sources changed.
     """
 
     partitions: PartitionSet
     growth: Growth | None = None
     bound: Bound | None = None
     base: str | None = None
+    late: LateChanges = NOTHING_LATE
 
     def bound_since(self, current: Version | None) -> Bound | None:
         """Return the compared inputs if there was no commit since; a later commit may have read newer inputs."""
         return self.bound if current is not None and current.token == self.base else None
+
+    def explained(self, reason: Reason) -> Reason:
+        """Add the state of the sources to the reason of the refresh."""
+        text = "; ".join(filter(None, (reason.text, str(self.growth or ""), str(self.late))))
+        is_only_late = not self.partitions.is_empty and self.partitions == self.late.to_refresh
+        return Reason(ReasonCode.LATE_DATA if is_only_late else reason.code, text)
 
 
 def plan(write: StagedWrite, request: RefreshRequest, registered: RegisteredTable, why: Why, to_do: ToDo) -> RefreshPlan:

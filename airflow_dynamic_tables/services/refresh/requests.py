@@ -105,8 +105,10 @@ class RefreshRequest:
     * ``waits``: if false, the ``parents`` and awaited data are read as they are; if they lag, they are ``complete_until`` an
       earlier time.
     * ``unbroken``: whether no tick of the table is missing afterwards, if this was determined.
+    * ``only_dirty``: refresh the partitions whose sources changed after they were made, and no others.
 
-    :raises ConfigurationError: if both partitions and a full refresh are requested, or a partition does not fit the table.
+    :raises ConfigurationError: if two of partitions, a full refresh and dirty partitions are requested, or a partition does not
+        fit the table.
     """
 
     table: DynamicTable
@@ -131,9 +133,12 @@ class RefreshRequest:
     parents: tuple[Parent, ...] = ()
     complete_until: datetime | None = None
     unbroken: bool | None = None
+    only_dirty: bool = False
 
     def __post_init__(self) -> None:
         """Check that the request is valid."""
+        if self.only_dirty and (self.full_refresh or self.partitions is not None):
+            raise ConfigurationError("dirty partitions, partition and full_refresh exclude each other; give one of them.")
         if self.partitions is None:
             return
         if self.full_refresh:
@@ -285,6 +290,8 @@ def action_of(request: RefreshRequest, partitions: PartitionSet, current: Versio
         return action, Reason(ReasonCode.FULL_REFRESH, "full refresh asked for")
     if request.partitions is not None:
         return action, Reason(ReasonCode.ASKED_FOR, f"asked for: {partitions.brief}")
+    if request.only_dirty:
+        return action, Reason(ReasonCode.LATE_DATA, f"dirty partitions asked for: {partitions.brief}")
     tick = request.schedule_time.isoformat()
     if request.updated is not None:
         return action, Reason(ReasonCode.UPDATED, f"an asset was updated, for {tick}: {partitions.brief}")

@@ -184,8 +184,8 @@ def prepare(
     if growth is not None and growth.base != (current.token if current is not None else None):
         raise ConflictError(f"{stage.table} changed while its sources were looked at; the next try reads them anew.")
     action, reason = action_of(request, stage.partitions, current)
+    reason = to_do.explained(reason)
     if growth is not None:
-        reason = replace(reason, text=f"{reason.text}; {growth}")
         log_progress(growth)
     skipped = overtaken(request, stage.partitions, current, fresh_until(workspace, current))
     workspace.ledger.record(_line(workspace, request, stage, growth, current, (action, reason)))
@@ -196,7 +196,7 @@ def prepare(
     planned = plan(write, request, registered, (action, reason), to_do)
     workspace.ledger.update_refresh(stage.token, sources=versions_read(planned), recipe=planned.recipe or "")
     states = {source.identifier: source.state for source in planned.sources if source.state is not None}
-    workspace.ledger.record_source_states(stage.token, states)
+    workspace.ledger.record_source_states(stage.table, stage.token, states)
     write_text(planned.plan_location, planned.to_json(), private=workspace.settings.private_files)
     log_plan(planned)
     trace(Step.PLANNED, request.token)

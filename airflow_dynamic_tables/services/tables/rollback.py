@@ -130,11 +130,12 @@ def _record(workspace: Workspace, stage: Stage, old: Version) -> None:
             schedule_time=old.data_timestamp or old.committed_at,
             started_at=stage.opened_at,
             sources={str(stage.table): old.snapshot},
+            restores=old.number,
             unbroken=made.unbroken if made is not None else None,
             watermark=made.watermark if made is not None else None,
         )
     )
-    workspace.ledger.record_source_states(stage.token, workspace.ledger.source_states(old.token))
+    workspace.ledger.record_source_states(stage.table, stage.token, workspace.ledger.source_states(old.token))
 
 
 def note_undone(workspace: Workspace, registered: RegisteredTable) -> Version | None:

@@ -35,6 +35,8 @@ SCHEMA = {
     "dt_partitions",
     "dt_published_partitions",
     "dt_refreshes",
+    "dt_made_partitions",
+    "dt_source_partitions",
     "dt_source_states",
     "dt_stages",
     "dt_table_locks",

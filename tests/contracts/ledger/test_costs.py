@@ -48,7 +48,7 @@ def test_a_refresh_looks_through_no_history(database: Database) -> None:
     plans = Plans(database)
     ledger.open_stage(STAGE)
     ledger.record(REFRESH)
-    ledger.record_source_states(REFRESH.token, {})
+    ledger.record_source_states(TABLE, REFRESH.token, {})
     ledger.renew_lease(STAGE.token, NOON + timedelta(minutes=9))
     ledger.move_stage(STAGE.token, (StageState.OPEN,), StageState.COMMITTING, {"rows": 1})
     ledger.move_stage(STAGE.token, (StageState.COMMITTING,), StageState.COMMITTED, {"version": 8})

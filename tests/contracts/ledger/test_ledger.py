@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from airflow_dynamic_tables.clients.database import migrations
 from airflow_dynamic_tables.clients.database.engine import Database
-from airflow_dynamic_tables.clients.database.tables import installation, metadata
+from airflow_dynamic_tables.clients.database.tables import installation, metadata, source_partitions
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
@@ -33,8 +34,8 @@ from airflow_dynamic_tables.ledger.sql import SqlLedger
 from tests.support.processes import at_once
 
 
-def only(spec: dict[str, str]) -> PartitionSet:
-    return PartitionSet.of([spec])
+def only(*specs: dict[str, str]) -> PartitionSet:
+    return PartitionSet.of(specs)
 
 
 NOON = datetime(2024, 1, 2, 12, tzinfo=UTC)
@@ -80,6 +81,7 @@ REFRESH = Refresh(
     unbroken=True,
     complete_until=NOON - timedelta(minutes=30),
     watermark=NOON - timedelta(hours=1),
+    restores=3,
 )
 MINIMAL = Refresh("t2", TABLE, RefreshAction.FULL, "", RefreshState.RUNNING, NOON, NOON)
 
@@ -334,17 +336,83 @@ class TestSourceStates:
             "lake.raw.empty": SourceState("files:0", partitions={}),
             "lake.raw.unknown": SourceState("17"),
         }
-        ledger.record_source_states("t1", states)
+        ledger.record_source_states(TABLE, "t1", states)
         assert ledger.source_states("t1") == states
         assert ledger.source_states("t2") == {}
 
-    def test_recording_again_replaces_all(self, ledger: SqlLedger) -> None:
-        ledger.record_source_states("t1", {"lake.raw.orders": self.ORDERS, "lake.raw.countries": self.ORDERS})
-        ledger.record_source_states("t2", {"lake.raw.orders": self.ORDERS})
+    def test_recording_again_replaces_the_state_of_that_source(self, ledger: SqlLedger) -> None:
+        ledger.record_source_states(TABLE, "t1", {"lake.raw.orders": self.ORDERS, "lake.raw.countries": self.ORDERS})
+        ledger.record_source_states(TABLE, "t2", {"lake.raw.orders": self.ORDERS})
         changed = replace(self.ORDERS, partitions={"ds=2024-01-02": "files:3"})
-        ledger.record_source_states("t1", {"lake.raw.orders": changed})
-        assert ledger.source_states("t1") == {"lake.raw.orders": changed}
+        ledger.record_source_states(TABLE, "t1", {"lake.raw.orders": changed})
+        assert ledger.source_states("t1") == {"lake.raw.orders": changed, "lake.raw.countries": self.ORDERS}
         assert ledger.source_states("t2") == {"lake.raw.orders": self.ORDERS}
+
+    def test_any_sequence_of_states_comes_back(self, ledger: SqlLedger) -> None:
+        chance = Random(5)
+        states: dict[str, SourceState] = {}
+        for number in range(40):
+            days = chance.sample(range(9), chance.randrange(9))
+            partitions = None if number % 7 == 6 else {f"ds={day}": f"files:{chance.randrange(2)}" for day in days}
+            unsettled = tuple(sorted(f"ds={day}" for day in chance.sample(range(9), 2))) if partitions is not None else ()
+            token = f"t{chance.randrange(25)}"
+            states[token] = replace(self.ORDERS, partitions=partitions, unsettled=unsettled)
+            ledger.record_source_states(TABLE, token, {"lake.raw.orders": states[token]})
+            if number % 5 == 4:
+                gone = chance.choice(sorted(states))
+                del states[gone]
+                for kept in states:
+                    ledger.record(replace(MINIMAL, token=kept, state=RefreshState.SUCCEEDED, started_at=NOON))
+                ledger.record(replace(MINIMAL, token=gone, state=RefreshState.FAILED, started_at=NOON))
+                ledger.prune(NOON - timedelta(days=30))
+            assert {each: ledger.source_states(each).get("lake.raw.orders") for each in states} == states
+
+    def test_a_reading_costs_as_much_as_changed(self, url: str, ledger: SqlLedger) -> None:
+        partitions = {f"ds={number}": "files:1" for number in range(500)}
+        for number in range(20):
+            partitions[f"ds={number}"] = "files:2"
+            ledger.record_source_states(TABLE, f"t{number}", {"lake.raw.orders": replace(self.ORDERS, partitions=partitions)})
+            ledger.record(replace(MINIMAL, token=f"t{number}", state=RefreshState.SUCCEEDED, started_at=NOON))
+        with Database(url).transaction() as connection:
+            assert connection.scalar(select(func.count()).select_from(source_partitions)) == 500 + 19
+        for number in range(19):
+            ledger.record(replace(MINIMAL, token=f"t{number}", state=RefreshState.FAILED, started_at=NOON))
+        ledger.prune(NOON)
+        assert ledger.source_states("t19")["lake.raw.orders"].partitions == partitions
+        with Database(url).transaction() as connection:
+            assert connection.scalar(select(func.count()).select_from(source_partitions)) == 500, (
+                "those before the oldest state go"
+            )
+
+    def test_eight_processes_number_their_readings(self, ledger: SqlLedger, url: str) -> None:
+        def state(number: int) -> SourceState:
+            return replace(self.ORDERS, partitions={"ds=1": f"files:{number}", f"ds={number}": "files:0"})
+
+        def record(number: int) -> None:
+            SqlLedger(Database(url)).record_source_states(TABLE, f"t{number}", {"lake.raw.orders": state(number)})
+
+        at_once(8, record)
+        assert [ledger.source_states(f"t{number}") for number in range(8)] == [{"lake.raw.orders": state(n)} for n in range(8)]
+
+    def test_states_of_the_release_before_are_converted(self, url: str, ledger: SqlLedger) -> None:
+        texts = {
+            "t1": ('{"ds=1": "a", "ds=2": "b"}', "null"),
+            "t2": ('{"ds=2": "b", "ds=3": "c"}', '["ds=3"]'),
+            "t3": (None, "null"),
+        }
+        for number, token in enumerate(texts):
+            ledger.record(replace(MINIMAL, token=token, started_at=NOON + timedelta(minutes=number)))
+        written = [
+            "INSERT INTO dt_source_states (token, source, version, partitions, unsettled) VALUES"
+            f" ('{token}', 'raw.t', 'v{token}', {'NULL' if partitions is None else repr(partitions)}, '{unsettled}')"
+            for token, (partitions, unsettled) in texts.items()
+        ]
+        take_back(url, "0016", *written)
+        Database(url).upgrade()
+        assert ledger.source_states("t1") == {"raw.t": SourceState("vt1", partitions={"ds=1": "a", "ds=2": "b"})}
+        after = SourceState("vt2", partitions={"ds=2": "b", "ds=3": "c"}, unsettled=("ds=3",))
+        assert ledger.source_states("t2") == {"raw.t": after}
+        assert ledger.source_states("t3") == {"raw.t": SourceState("vt3")}
 
     def test_they_go_with_their_refreshes_but_those_of_the_last_success_stay(self, ledger: SqlLedger) -> None:
         days = {
@@ -356,17 +424,97 @@ class TestSourceStates:
         }
         for token, (state, age) in days.items():
             ledger.record(replace(MINIMAL, token=token, state=state, started_at=NOON - timedelta(days=age)))
-            ledger.record_source_states(token, {"lake.raw.orders": self.ORDERS})
+            ledger.record_source_states(TABLE, token, {"lake.raw.orders": self.ORDERS})
         ledger.prune(NOON - timedelta(days=30))
         assert {token for token in days if ledger.source_states(token)} == {"last success", "running", "quarantined"}
 
     def test_ten_thousand_partitions_cost_little(self, ledger: SqlLedger) -> None:
         many = {f"ds=2024-01-01/hh={number:05}": f"files:{number:016x}" for number in range(10_000)}
         start = time.process_time()
-        ledger.record_source_states("t1", {"lake.raw.orders": replace(self.ORDERS, partitions=many)})
+        ledger.record_source_states(TABLE, "t1", {"lake.raw.orders": replace(self.ORDERS, partitions=many)})
         assert ledger.source_states("t1")["lake.raw.orders"].partitions == many
         ledger.prune(NOON)
         assert time.process_time() - start < 2
+
+
+class TestMadePartitions:
+    @staticmethod
+    def made(ledger: SqlLedger, *days: str) -> list[str | None]:
+        known = ledger.made_partitions(TABLE)
+        return [known.token({"ds": day}) if known.covers({"ds": day}) else "never" for day in days]
+
+    @staticmethod
+    def commit(ledger: SqlLedger, token: str, version: int, partitions: PartitionSet, **fields: Any) -> None:
+        action = RefreshAction.FULL if partitions.is_whole else RefreshAction.PARTITIONS
+        ledger.open_stage(replace(STAGE, token=token, partitions=partitions))
+        ledger.record(replace(REFRESH, token=token, partitions=partitions, action=action, **fields))
+        ledger.move_stage(token, {StageState.OPEN}, StageState.COMMITTING)
+        ledger.move_stage(token, {StageState.COMMITTING}, StageState.COMMITTED, {"version": version})
+
+    def test_the_last_commit_of_a_partition_counts(self, ledger: SqlLedger) -> None:
+        assert self.made(ledger, "1") == ["never"]
+        self.commit(ledger, "a", 1, only({"ds": "1"}, {"ds": "2"}))
+        self.commit(ledger, "b", 2, only({"ds": "2"}, {"ds": "3"}))
+        assert self.made(ledger, "1", "2", "3", "4") == ["a", "b", "b", "never"]
+        self.commit(ledger, "c", 3, WHOLE_TABLE)
+        assert self.made(ledger, "1", "4") == ["c", "c"]
+        self.commit(ledger, "d", 4, only({"ds": "4"}))
+        assert self.made(ledger, "1", "4") == ["c", "d"]
+
+    def test_keys_in_any_order_and_keys_that_are_omitted(self, ledger: SqlLedger) -> None:
+        self.commit(ledger, "a", 1, only({"ds": "1", "hh": "1"}, {"hh": "2", "ds": "1"}))
+        self.commit(ledger, "b", 2, only({"ds": "1"}))
+        self.commit(ledger, "c", 3, only({"ds": "1", "hh": "2"}))
+        known = ledger.made_partitions(TABLE)
+        assert [known.token({"hh": hour, "ds": "1"}) for hour in "12"] == ["b", "c"]
+
+    def test_a_stage_that_is_not_committed_makes_none(self, ledger: SqlLedger) -> None:
+        ledger.open_stage(STAGE)
+        ledger.record(REFRESH)
+        ledger.move_stage("t1", {StageState.OPEN}, StageState.ABORTING)
+        assert self.made(ledger, "1") == ["never"]
+
+    def test_a_rollback_leaves_the_partitions_of_the_version_that_it_restores(self, ledger: SqlLedger) -> None:
+        for number, token in enumerate("abc", 1):
+            self.commit(ledger, token, number, only({"ds": str(number)}))
+        ledger.open_stage(replace(STAGE, token="back", partitions=WHOLE_TABLE))
+        ledger.record(replace(REFRESH, token="back", action=RefreshAction.ROLLBACK, restores=2))
+        ledger.move_stage("back", {StageState.OPEN}, StageState.COMMITTED, {"version": 4})
+        assert self.made(ledger, "1", "2", "3") == ["a", "b", None]
+
+    def test_those_of_an_undone_version_are_unknown(self, ledger: SqlLedger) -> None:
+        self.commit(ledger, "a", 1, only({"ds": "1"}))
+        self.commit(ledger, "b", 2, only({"ds": "2"}))
+        ledger.update_refresh("b", state=RefreshState.SUCCEEDED)
+        ledger.mark_undone({"b": "gone"})
+        assert self.made(ledger, "1", "2") == ["a", None]
+
+    def test_a_table_that_is_made_anew_has_no_older_ones(self, ledger: SqlLedger) -> None:
+        self.commit(ledger, "a", 1, only({"ds": "1"}))
+        ledger.open_stage(replace(STAGE, token="new", partitions=only({"ds": "2"})))
+        ledger.record(replace(REFRESH, token="new", partitions=only({"ds": "2"}), action=RefreshAction.INITIALIZE))
+        ledger.move_stage("new", {StageState.OPEN}, StageState.COMMITTED, {"version": 1})
+        assert self.made(ledger, "1", "2") == ["never", "new"]
+
+    def test_their_states_outlive_the_history(self, ledger: SqlLedger) -> None:
+        old = {"started_at": NOON - timedelta(days=60), "state": RefreshState.SUCCEEDED}
+        self.commit(ledger, "a", 1, only({"ds": "1"}), **old)
+        self.commit(ledger, "b", 2, only({"ds": "2"}), **{**old, "started_at": NOON})
+        for token in "ab":
+            ledger.record_source_states(TABLE, token, {"lake.raw.orders": TestSourceStates.ORDERS})
+        ledger.prune(NOON - timedelta(days=30))
+        assert ledger.get_refresh("a") is None
+        assert ledger.source_states("a") == {"lake.raw.orders": TestSourceStates.ORDERS}
+
+    def test_they_follow_a_rename(self, ledger: SqlLedger) -> None:
+        new = TableIdentifier("lake", "sales", "renamed")
+        self.commit(ledger, "a", 1, only({"ds": "1"}))
+        ledger.record_source_states(TABLE, "a", {"lake.raw.orders": TestSourceStates.ORDERS})
+        for _ in range(2):
+            ledger.rename_table(TABLE, new)
+        assert ledger.made_partitions(new).token({"ds": "1"}) == "a"
+        assert ledger.readings(new, "lake.raw.orders").states.keys() == {"a"}
+        assert not ledger.made_partitions(TABLE).covers({"ds": "1"})
 
 
 class TestRefreshes:

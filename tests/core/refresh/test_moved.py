@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_dynamic_tables.core.refresh.source_changes import SourceDifference, SourceState, difference
+from airflow_dynamic_tables.core.refresh.source_changes import SourceDifference, SourceState
+from tests.support.source_states import difference
 
 BEFORE = SourceState("v1", "id", "/data", "schema", {"ds=1": "a", "ds=2": "b"})
 

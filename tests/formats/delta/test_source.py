@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
-from airflow_dynamic_tables.core.refresh.source_changes import SourceState, difference
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
@@ -28,6 +28,7 @@ from airflow_dynamic_tables.formats.registry import added_since, bind, count_row
 from airflow_dynamic_tables.jobs.main import JvmDriver
 from airflow_dynamic_tables.jobs.readers import frame_of
 from tests.support.delta_tables import add, commit_file, make_table, require, rewrite, write_file
+from tests.support.source_states import difference
 
 ORDERS = TableIdentifier("lake", "raw", "orders")
 LIBRARY = {"spark.sql.extensions": "org.acme.Other,io.delta.sql.DeltaSparkSessionExtension"}

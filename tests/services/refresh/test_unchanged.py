@@ -17,6 +17,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet, describe
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.versions import StreamPosition, Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import JobFailedError
@@ -277,7 +278,8 @@ def _made_anew(bench: Bench) -> None:
 def _forgotten(bench: Bench) -> None:
     """Somebody restored an older database of the ledger, say."""
     version = bench.workspace.existing_table(NUMBERS).current()
-    bench.workspace.ledger.record_source_states(version.token, {})
+    unknown = SourceState(version.snapshot)
+    bench.workspace.ledger.record_source_states(NUMBERS, version.token, {str(NUMBERS): unknown})
 
 
 MOVED = {

@@ -1,0 +1,186 @@
+"""The states of sources as refreshes read them, and the refresh that made each partition, in the ledger.
+
+A source may have thousands of partitions, of which few change between two refreshes. Therefore only changes are stored. The
+states of a source are numbered for each table that reads it, and a partition has a row for every *reading* that found it
+changed. The state of a reading consists of the last row of each partition up to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from sqlalchemy import Connection, RowMapping, Select, delete, exists, func, insert, select, union_all, update
+
+from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.clients.database.tables import (
+    made_partitions,
+    refreshes,
+    source_partitions,
+    source_states,
+    table_locks,
+)
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import PartitionSet, parse_spec
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
+from airflow_dynamic_tables.core.refresh.source_changes import Change, MadePartitions, Readings, SourceState, sorted_text
+from airflow_dynamic_tables.ledger.base import RefreshState
+
+_WITHOUT_VERSION = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.SKIPPED)
+_WHOLE = ("version", "identity", "location", "schema")
+"""Fields of the state of a source besides its partitions."""
+
+_GONE = (0, None, False)
+
+
+class SqlReadings:
+    """The part of the ledger that stores the states of sources and the partitions that refreshes made."""
+
+    _database: Database
+
+    def record_source_states(self, table: TableIdentifier, token: str, states: Mapping[str, SourceState]) -> None:
+        """Insert or replace the states of these sources of a refresh, by full name."""
+        with self._database.transaction() as connection:
+            lock_table(self._database, connection, table)
+            for source, state in states.items():
+                of_source = (source_states.c.token == token) & (source_states.c.source == source)
+                connection.execute(delete(source_states).where(of_source))
+                reading = _record_reading(connection, str(table), source, state)
+                row = {"token": token, "source": source, "table_name": str(table), "reading": reading}
+                connection.execute(insert(source_states).values({**row, **{name: getattr(state, name) for name in _WHOLE}}))
+
+    def source_states(self, token: str) -> dict[str, SourceState]:
+        """Return the states of the sources of a refresh, by full name; missing sources are unknown.
+
+        They are kept as long as the refresh, unless it made no version, and as long as a partition is as that refresh made it.
+        """
+        with self._database.transaction() as connection:
+            rows = connection.execute(select(source_states).where(source_states.c.token == token)).mappings().all()
+            return {row["source"]: _whole_state(connection, row) for row in rows}
+
+    def readings(self, table: TableIdentifier, source: str) -> Readings:
+        """Return the states of a source that the refreshes of a table recorded."""
+        of_source = (source_states.c.table_name == str(table)) & (source_states.c.source == source)
+        with self._database.transaction() as connection:
+            rows = connection.execute(select(source_states).where(of_source)).mappings().all()
+            changes = _changes(connection, str(table), source)
+        return Readings({row["token"]: (row["reading"], _state(row)) for row in rows}, changes)
+
+    def made_partitions(self, table: TableIdentifier) -> MadePartitions:
+        """Return the refresh that last made each partition of a table, as far as the ledger knows it."""
+        query = select(made_partitions).where(made_partitions.c.table_name == str(table))
+        with self._database.transaction() as connection:
+            return MadePartitions({row.partition: (row.version, row.token) for row in connection.execute(query)})
+
+
+def lock_table(database: Database, connection: Connection, table: TableIdentifier) -> None:
+    """Serialise transactions of a table that open or resume stages, or number readings."""
+    connection.execute(database.insert(table_locks).values(table_name=str(table)).on_conflict_do_nothing())
+    connection.execute(select(table_locks).where(table_locks.c.table_name == str(table)).with_for_update())
+
+
+def _record_reading(connection: Connection, table: str, source: str, state: SourceState) -> int | None:
+    """Store what changed since the last reading; return the number of the new one, ``None`` if the partitions are unknown."""
+    if state.partitions is None:
+        return None
+    before = _changes(connection, table, source)
+    # Readings of refreshes without a version are deleted, their changes are not.
+    numbers = [
+        select(func.max(each.c.reading)).where(each.c.table_name == table, each.c.source == source)
+        for each in (source_states, source_partitions)
+    ]
+    reading = 1 + max(number or 0 for number in connection.scalars(union_all(*numbers)))
+    changed = []
+    for name in before.keys() | state.partitions.keys() | set(state.unsettled):
+        seen = (state.partitions.get(name), name in state.unsettled)
+        if before.get(name, _GONE)[1:] != seen:
+            changed.append({"partition": name, "fingerprint": seen[0], "unsettled": seen[1]})
+    if changed:
+        row = {"table_name": table, "source": source, "reading": reading}
+        connection.execute(insert(source_partitions), [{**row, **one} for one in changed])
+    return reading
+
+
+def _changes(connection: Connection, table: str, source: str, until: int | None = None) -> dict[str, Change]:
+    """Return the last change of each partition of a source, by its text, up to a reading."""
+    columns = source_partitions.c
+    query = select(columns.partition, columns.reading, columns.fingerprint, columns.unsettled)
+    query = query.where(columns.table_name == table, columns.source == source).order_by(columns.reading)
+    if until is not None:
+        query = query.where(columns.reading <= until)
+    return {row.partition: (row.reading, row.fingerprint, row.unsettled) for row in connection.execute(query)}
+
+
+def _state(row: RowMapping) -> SourceState:
+    return SourceState(**{name: row[name] for name in _WHOLE})
+
+
+def _whole_state(connection: Connection, row: RowMapping) -> SourceState:
+    if row["reading"] is None:
+        return _state(row)
+    found = _changes(connection, row["table_name"], row["source"], row["reading"])
+    partitions = {name: told for name, (_, told, _) in found.items() if told is not None}
+    unsettled = tuple(sorted(name for name, (_, _, is_unsettled) in found.items() if is_unsettled))
+    return replace(_state(row), partitions=partitions, unsettled=unsettled)
+
+
+def record_made(connection: Connection, token: str) -> None:
+    """Record the partitions that the committed refresh of that token made."""
+    refresh = connection.execute(select(refreshes).where(refreshes.c.token == token)).mappings().first()
+    if refresh is None or refresh["action"] in (RefreshAction.ADD, RefreshAction.SKIP):
+        return
+    table, version = refresh["table_name"], refresh["version"] or 0
+    of_table = made_partitions.c.table_name == table
+    if refresh["action"] == RefreshAction.ROLLBACK:
+        replaced = of_table & (made_partitions.c.version > (refresh["restores"] or 0))
+        connection.execute(update(made_partitions).where(replaced).values(token=None))
+        return
+    made = PartitionSet.from_plain(refresh["partitions"])
+    known = connection.scalars(select(made_partitions.c.partition).where(of_table)).all()
+    is_first = refresh["action"] == RefreshAction.INITIALIZE
+    replaced = [text for text in known if is_first or made.covers(parse_spec(text) if text else {})]
+    for text in replaced:
+        connection.execute(delete(made_partitions).where(of_table, made_partitions.c.partition == text))
+    rows = [
+        {"table_name": table, "partition": text, "version": version, "token": token}
+        for text in {sorted_text(one) for one in made}
+    ]
+    if rows:
+        connection.execute(insert(made_partitions), rows)
+
+
+def forget_made(connection: Connection, tokens: Iterable[str]) -> None:
+    """Record that the partitions that these refreshes made are no longer as they made them."""
+    for token in tokens:
+        connection.execute(update(made_partitions).where(made_partitions.c.token == token).values(token=None))
+
+
+def rename_readings(connection: Connection, old_name: str, new_name: str) -> None:
+    """Move the states and partitions of a table to another name, whose own ones are of an earlier table."""
+    has_own = select(source_states.c.table_name).where(source_states.c.table_name == old_name).limit(1)
+    if connection.scalar(has_own) is None:
+        return  # renamed already
+    connection.execute(update(source_states).where(source_states.c.table_name == new_name).values(reading=None))
+    for register in (source_partitions, made_partitions):
+        connection.execute(delete(register).where(register.c.table_name == new_name))
+    for register in (source_states, source_partitions, made_partitions):
+        connection.execute(update(register).where(register.c.table_name == old_name).values(table_name=new_name))
+
+
+def prune_readings(connection: Connection) -> None:
+    """Delete the states of deleted refreshes and of those that ended without a version, and the changes before all others."""
+    kept: Select[tuple[str]] = select(refreshes.c.token).where(refreshes.c.state.not_in(_WITHOUT_VERSION))
+    made = select(made_partitions.c.token).where(made_partitions.c.token.is_not(None))
+    unused = source_states.c.token.not_in(kept) & source_states.c.token.not_in(made)
+    connection.execute(delete(source_states).where(unused))
+    of_source = (source_states.c.table_name == source_partitions.c.table_name) & (
+        source_states.c.source == source_partitions.c.source
+    )
+    oldest = select(func.min(source_states.c.reading)).where(of_source).scalar_subquery()
+    later = source_partitions.alias()
+    is_replaced = exists().where(
+        *(later.c[name] == source_partitions.c[name] for name in ("table_name", "source", "partition")),
+        later.c.reading > source_partitions.c.reading,
+        later.c.reading <= oldest,
+    )
+    connection.execute(delete(source_partitions).where(is_replaced))

@@ -1,0 +1,393 @@
+"""Changes of sources that arrive after the partitions of their time were made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.running import Attempt, begin, run
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
+from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from tests.support.clock import Clock
+from tests.support.pyarrow_job import write_days
+
+DAYS = TableIdentifier("lake", "sales", "days")
+MARCH = datetime(2024, 3, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+BY_DAY = "SELECT ds, n FROM raw.facts"
+WITH_FACTOR = "SELECT f.ds, f.n * x.n AS n FROM raw.facts f CROSS JOIN raw.factor x"
+YAML = """
+defaults: {{catalog: lake, database: sales}}
+sources:
+- {{name: raw.facts, format: csv, path: {folder}/facts, schema: "n bigint, ds string", partitioned_by: [ds]}}
+- {{name: raw.factor, format: csv, path: {folder}/factor, schema: n bigint}}
+dynamic_tables:
+- name: days
+  freshness: 1 day
+  partitioned_by: [ds]
+  options: {{partition.fields.ds.date-formatter: yyyy-MM-dd}}
+  query: "{query}"
+  {settings}
+"""
+
+
+def name_of(day: int) -> str:
+    return f"{MARCH + day * DAY:%Y-%m-%d}"
+
+
+@dataclass
+class Bench:
+    """A table with a partition per day, over files of facts by day and a factor for all of them."""
+
+    workspace: Workspace
+    clock: Clock
+    folder: Path
+    query: str = BY_DAY
+    settings: str = "late: refresh"
+    tick: int = 0
+    plans: list[RefreshPlan] = field(default_factory=list)
+    writes: int = 0
+    fails: bool = False
+
+    def write(self, day: int, *numbers: int, name: str = "") -> None:
+        """Write a file of facts; every file looks as if it had been written an hour ago."""
+        self.writes += 1
+        self._write(self.folder / "facts" / f"ds={name_of(day)}" / f"{name or self.writes}.csv", numbers)
+
+    def write_factor(self, number: int) -> None:
+        self._write(self.folder / "factor" / "factor.csv", (number,))
+
+    def _write(self, file: Path, numbers: tuple[int, ...]) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(f"{number}\n" for number in numbers))
+        stamp = (datetime.now(UTC) - timedelta(hours=1)).timestamp() + self.writes
+        os.utime(file, (stamp, stamp))
+
+    def request(self) -> RefreshRequest:
+        path = self.folder / "sales.yaml"
+        path.write_text(YAML.format(folder=self.folder, query=self.query, settings=self.settings))
+        definitions = load_definitions(path)
+        token = str(uuid4())
+        time = MARCH + self.tick * DAY
+        return RefreshRequest(definitions.tables[DAYS], definitions.sources, time, token, token, is_scheduled=True)
+
+    def refresh(self, tick: int, **asked: object) -> Version | Skipped:
+        self.tick = tick
+        self.clock.time = max(self.clock.time + timedelta(minutes=1), MARCH + tick * DAY)
+        return run(self.workspace, replace(self.request(), **asked), self.submit)  # type: ignore[arg-type]
+
+    def submit(self, plan: RefreshPlan) -> None:
+        if self.fails:
+            raise JobFailedError("no")
+        self.plans.append(plan)
+        rows: dict[str, list[int]] = defaultdict(list)
+        numbers = {source.identifier: [int(n) for n in self._lines(source.files)] for source in plan.sources}
+        factor = sum(numbers.get("lake.raw.factor", [1]))
+        for source in plan.sources:
+            for file in source.files if source.partition_keys else ():
+                rows[file.split("ds=")[1][:10]] += [int(number) * factor for number in self._lines([file])]
+        planned = plan.partitions
+        write_days(plan, {day: found for day, found in rows.items() if planned.covers({"ds": day})})
+
+    @staticmethod
+    def _lines(files: list[str] | tuple[str, ...]) -> Iterator[str]:
+        for file in files:
+            yield from Path(urlsplit(file).path).read_text().split()
+
+    @property
+    def made(self) -> PartitionSet:
+        """The partitions that the last job made."""
+        return self.plans[-1].partitions
+
+    def rows(self) -> dict[str, list[int]]:
+        """The rows of the table by day, without those whose day is not over."""
+        table = self.workspace.catalog("lake").stores()[0].tables.load_table(("sales", "days"))  # type: ignore[attr-defined]
+        found: dict[str, list[int]] = defaultdict(list)
+        for row in table.scan().to_arrow().to_pylist():
+            found[row["ds"]].append(row["n"])
+        return {day: sorted(numbers) for day, numbers in found.items() if day < name_of(self.tick)}
+
+    def expected(self) -> dict[str, list[int]]:
+        """The rows that the query returns now, without those whose day is not over."""
+        factor = sum(map(int, self._lines([str(file) for file in (self.folder / "factor").glob("*.csv")]))) or 1
+        factor = factor if self.query == WITH_FACTOR else 1
+        found: dict[str, list[int]] = defaultdict(list)
+        for file in (self.folder / "facts").glob("*/*.csv"):
+            found[file.parent.name[3:]] += [int(number) * factor for number in self._lines([str(file)])]
+        return {day: sorted(numbers) for day, numbers in found.items() if numbers and day < name_of(self.tick)}
+
+
+@pytest.fixture
+def bench(clock: Clock, tmp_path: Path, empty_state: Path) -> Iterator[Bench]:
+    settings = WorkspaceSettings(f"sqlite:///{shutil.copy(empty_state, tmp_path)}", f"file://{tmp_path}/warehouse")
+    with open_workspace(settings, clock) as workspace:
+        bench = Bench(workspace, clock, tmp_path)
+        bench.write_factor(1)
+        for day in range(4):
+            bench.write(day, day)
+        yield bench
+
+
+def only(*days: int) -> PartitionSet:
+    return PartitionSet.of({"ds": name_of(day)} for day in days)
+
+
+class TestRefresh:
+    def test_a_late_file_makes_its_partition_again(self, bench: Bench) -> None:
+        bench.refresh(4)
+        bench.write(4, 4)
+        bench.write(1, 10)
+        bench.refresh(5)
+        assert bench.made == only(4, 1)
+        assert bench.rows() == bench.expected()
+        refresh = bench.workspace.ledger.list_refreshes(DAYS)[0]
+        assert refresh.reason_code is ReasonCode.SCHEDULED
+        assert f"it replaces ds={name_of(1)}, whose sources changed later: lake.raw.facts moved" in refresh.reason
+
+    def test_only_late_partitions_are_made_if_nothing_else_changed(self, bench: Bench) -> None:
+        bench.refresh(4)
+        bench.refresh(5)
+        bench.write(2, 20)
+        bench.refresh(5)
+        assert bench.made == only(2)
+        assert bench.workspace.ledger.list_refreshes(DAYS)[0].reason_code is ReasonCode.LATE_DATA
+        assert isinstance(bench.refresh(5), Skipped)
+        assert bench.rows() == bench.expected()
+
+    def test_a_partition_that_came_late(self, bench: Bench) -> None:
+        """Neither the table nor its source had it when all was made."""
+        bench.refresh(4)
+        bench.write(-300, 7)
+        bench.refresh(5)
+        assert only(-300).specs[0] in bench.made.specs
+        assert bench.rows() == bench.expected()
+
+    def test_a_partition_that_is_gone(self, bench: Bench) -> None:
+        bench.refresh(4)
+        shutil.rmtree(bench.folder / "facts" / f"ds={name_of(0)}")
+        bench.refresh(5)
+        assert name_of(0) not in bench.rows()
+        assert bench.rows() == bench.expected()
+
+    def test_a_rewritten_file(self, bench: Bench) -> None:
+        bench.write(0, 1, 2, 3, name="same")
+        bench.refresh(4)
+        bench.write(0, 4, 5, 6, name="same")
+        bench.refresh(5)
+        assert bench.rows() == bench.expected()
+
+    def test_a_source_that_feeds_every_partition_makes_all_again(self, bench: Bench) -> None:
+        bench.query = WITH_FACTOR
+        bench.refresh(4)
+        bench.write_factor(3)
+        bench.refresh(5)
+        assert bench.made.is_whole
+        assert bench.rows() == bench.expected()
+        assert isinstance(bench.refresh(6), Skipped)
+
+    def test_partitions_that_were_never_made_are_not_late(self, bench: Bench) -> None:
+        bench.settings = "late: refresh\n  initial: latest"
+        bench.refresh(4)
+        bench.write(1, 10)
+        bench.write(4, 40)
+        bench.refresh(5)
+        assert bench.made == only(4)
+
+    def test_all_that_were_made_are_late_if_any_may_be(self, bench: Bench) -> None:
+        bench.query = WITH_FACTOR
+        bench.settings = "late: refresh\n  initial: latest"
+        bench.refresh(4)
+        bench.write(4, 40)
+        bench.refresh(5)
+        bench.write_factor(3)
+        bench.refresh(6)
+        assert bench.made == only(3, 4, 5)
+
+    def test_a_refresh_that_fails_leaves_them_late(self, bench: Bench) -> None:
+        bench.refresh(4)
+        bench.write(1, 10)
+        bench.fails = True
+        with pytest.raises(JobFailedError):
+            bench.refresh(5)
+        bench.fails = False
+        bench.refresh(6)
+        assert bench.rows() == bench.expected()
+
+    def test_a_rollback_makes_the_partitions_of_undone_versions_late(self, bench: Bench) -> None:
+        bench.refresh(4)
+        bench.write(1, 10)
+        bench.refresh(5)
+        rollback(bench.workspace, RollbackRequest(DAYS, 1, "back", "me"))
+        bench.refresh(6)
+        assert bench.rows() == bench.expected()
+
+    def test_a_change_during_the_refresh_is_late_for_the_next_one(self, bench: Bench) -> None:
+        bench.refresh(3)
+        bench.write(1, 10)
+        bench.tick = 4
+        bench.clock.time = MARCH + 4 * DAY
+
+        def submit(plan: RefreshPlan) -> None:
+            bench.submit(plan)
+            bench.write(1, 20)
+
+        run(bench.workspace, bench.request(), submit)
+        assert bench.rows() != bench.expected()
+        bench.refresh(5)
+        assert bench.rows() == bench.expected()
+
+    @pytest.mark.parametrize("query", [BY_DAY, WITH_FACTOR])
+    @pytest.mark.parametrize("seed", range(4))
+    def test_any_sequence_of_changes_equals_a_full_refresh(self, bench: Bench, query: str, seed: int) -> None:
+        chance = Random(seed)
+        bench.query = query
+        tick = 4
+        bench.refresh(tick)
+        for _ in range(12):
+            for _ in range(chance.randrange(4)):
+                self._change(bench, chance, tick)
+            tick += chance.randrange(3)
+            bench.refresh(tick)
+            assert bench.rows() == bench.expected()
+        spared = sum(plan.action is RefreshAction.PARTITIONS for plan in bench.plans)
+        assert spared or query == WITH_FACTOR
+
+    @staticmethod
+    def _change(bench: Bench, chance: Random, tick: int) -> None:
+        day = chance.randrange(-3, tick + 1)
+        folder = bench.folder / "facts" / f"ds={name_of(day)}"
+        match chance.randrange(5):
+            case 0 | 1:
+                bench.write(day, chance.randrange(100))
+            case 2:
+                bench.write(day, *range(chance.randrange(1, 4)), name="same")
+            case 3:
+                shutil.rmtree(folder, ignore_errors=True)
+            case 4:
+                bench.write_factor(chance.randrange(1, 5))
+
+
+class TestDirty:
+    """Refreshes that a user asks for."""
+
+    @pytest.fixture
+    def bench(self, bench: Bench) -> Bench:
+        bench.settings = ""
+        bench.refresh(4)
+        return bench
+
+    def test_dirty_partitions_are_made_again_and_no_others(self, bench: Bench) -> None:
+        for day in (1, 3):
+            bench.write(day, 10 * day)
+        bench.refresh(4, is_scheduled=False, only_dirty=True)
+        assert bench.made == only(1, 3), "also those of the latest tick"
+        assert bench.rows() == bench.expected()
+        refresh = bench.workspace.ledger.list_refreshes(DAYS)[0]
+        assert (refresh.reason_code, refresh.data_timestamp) == (ReasonCode.LATE_DATA, MARCH + 4 * DAY)
+
+    def test_there_are_none(self, bench: Bench) -> None:
+        skipped = bench.refresh(4, is_scheduled=False, only_dirty=True)
+        assert isinstance(skipped, Skipped)
+        assert skipped.reason.text == "no partition is known to be dirty"
+
+    def test_they_exclude_other_choices(self, bench: Bench) -> None:
+        with pytest.raises(ConfigurationError, match="dirty partitions, partition and full_refresh exclude each other"):
+            replace(bench.request(), only_dirty=True, full_refresh=True)
+
+    def test_a_table_that_was_never_refreshed(self, bench: Bench) -> None:
+        bench.workspace.catalog("lake").drop_table(DAYS.path)
+        assert isinstance(bench.refresh(4, is_scheduled=False, only_dirty=True), Skipped)
+
+
+class TestSources:
+    """Changes that do not count."""
+
+    def test_a_source_whose_changes_are_ignored(self, bench: Bench) -> None:
+        bench.query = WITH_FACTOR
+        bench.settings = "late: refresh\n  on_change: {raw.factor: ignore}"
+        bench.refresh(4)
+        bench.write_factor(3)
+        bench.write(1, 10)
+        bench.refresh(5)
+        assert only(1).specs[0] in bench.made.specs
+        assert not bench.made.is_whole
+
+    def test_a_source_that_the_query_reads_since_yesterday(self, bench: Bench) -> None:
+        """A new query is for the partitions that come."""
+        bench.refresh(4)
+        bench.write(4, 4)
+        bench.query = WITH_FACTOR
+        bench.refresh(5)
+        assert bench.made == only(4)
+
+    def test_partitions_that_a_backfill_replaces_now_are_left_to_it(self, bench: Bench) -> None:
+        bench.refresh(4)
+        for day in (0, 1, 4):
+            bench.write(day, 10 * day)
+        bench.tick = 5
+        backfill = begin(bench.workspace, replace(bench.request(), is_scheduled=False, partitions=only(1)))
+        bench.refresh(5)
+        assert bench.made == only(0, 4)
+        assert isinstance(backfill, Attempt)
+
+
+class TestReport:
+    def test_it_is_the_default_and_names_them(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+        bench.settings = ""
+        bench.refresh(4)
+        bench.write(1, 10)
+        bench.write(2, 20)
+        bench.write(4, 40)
+        bench.refresh(5)
+        assert bench.made == only(4)
+        told = f"ds={name_of(1)} and ds={name_of(2)} may be out of date, because sources changed later: lake.raw.facts moved"
+        assert told in bench.workspace.ledger.list_refreshes(DAYS)[0].reason
+        assert told in caplog.text
+
+    def test_a_skipped_refresh_names_them_too(self, bench: Bench) -> None:
+        bench.settings = ""
+        bench.refresh(4)
+        bench.refresh(5)
+        bench.write(1, 10)
+        skipped = bench.refresh(6)
+        assert isinstance(skipped, Skipped)
+        assert f"ds={name_of(1)} may be out of date" in skipped.reason.text
+        bench.refresh(6, is_scheduled=False, partitions=only(1))
+        skipped = bench.refresh(7)
+        assert isinstance(skipped, Skipped)
+        assert "out of date" not in skipped.reason.text
+
+    def test_any_partition_may_be_out_of_date(self, bench: Bench) -> None:
+        bench.settings, bench.query = "", WITH_FACTOR
+        bench.refresh(4)
+        bench.write_factor(2)
+        bench.refresh(5)
+        assert bench.made == only(4)
+        assert "; rows of any partition may be out of date" in bench.workspace.ledger.list_refreshes(DAYS)[0].reason
+
+    def test_ignored_ones_are_not_named(self, bench: Bench) -> None:
+        bench.settings = "late: ignore"
+        bench.refresh(4)
+        bench.write(1, 10)
+        skipped = bench.refresh(5)
+        assert isinstance(skipped, Skipped)
+        assert "out of date" not in skipped.reason.text
