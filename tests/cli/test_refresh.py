@@ -150,6 +150,12 @@ def test_what_cannot_be_refreshed(dynamic_tables: Run, argv: list[str], code: in
     assert "Traceback" not in ran.err
 
 
+def test_dirty_partitions_of_a_table_that_has_none(dynamic_tables: Run) -> None:
+    ran = dynamic_tables("refresh", "daily_revenue", "--dirty")
+    assert ran.code == 0, ran.err
+    assert ran.err.splitlines()[-1] == "Skipped: no partition is known to be dirty"
+
+
 def test_a_missing_java_and_a_missing_spark_say_what_to_do(
     dynamic_tables: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

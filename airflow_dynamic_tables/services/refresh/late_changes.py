@@ -69,6 +69,7 @@ class _Search:
         self._formatters = table.formatters
         self._on_change = table.on_change
         self._before = before
+        self._affected: dict[int, set[str] | None] = {}
 
     def why_any(self) -> str:
         """Return the change that may have brought rows of any partition of a table that was made completely; empty if none."""
@@ -104,7 +105,14 @@ class _Search:
 
     def _why(self, spec: Spec) -> str:
         changes = self._changes(self._made.token(spec))
-        return next((change.why for change in changes if self._comparison.concerns(change, spec)), "")
+        return next((change.why for change in changes if self._concerns(change, spec)), "")
+
+    def _concerns(self, change: Change, spec: Spec) -> bool:
+        if id(change) not in self._affected:
+            specs = self._specs(change)
+            self._affected[id(change)] = None if specs is None else {sorted_text(one) for one in specs}
+        affected = self._affected[id(change)]
+        return self._comparison.concerns(change, spec) if affected is None else sorted_text(spec) in affected
 
     def _changes(self, token: str | None) -> list[Change]:
         """Return the changes since a refresh, without those of sources that have no versions or that it did not read."""
