@@ -23,7 +23,7 @@ from airflow_dynamic_tables.clients.database.tables import (
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import PartitionSet, parse_spec
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
-from airflow_dynamic_tables.core.refresh.source_changes import Change, MadePartitions, Readings, SourceState, sorted_text
+from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions, PartitionChange, Readings, SourceState, sorted_text
 from airflow_dynamic_tables.ledger.base import RefreshState
 
 _WITHOUT_VERSION = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.SKIPPED)
@@ -101,7 +101,7 @@ def _record_reading(connection: Connection, table: str, source: str, state: Sour
     return reading
 
 
-def _changes(connection: Connection, table: str, source: str, until: int | None = None) -> dict[str, Change]:
+def _changes(connection: Connection, table: str, source: str, until: int | None = None) -> dict[str, PartitionChange]:
     """Return the last change of each partition of a source, by its text, up to a reading."""
     columns = source_partitions.c
     query = select(columns.partition, columns.reading, columns.fingerprint, columns.unsettled)

@@ -88,7 +88,7 @@ class SourceDifference:
         return None if self.partitions is None else found
 
 
-Change = tuple[int, str | None, bool]
+PartitionChange = tuple[int, str | None, bool]
 """The last reading that changed a partition, its fingerprint, ``None`` if the partition is gone, and whether it was unsettled."""
 
 
@@ -101,7 +101,7 @@ class Readings:
     """
 
     states: Mapping[str, tuple[int | None, SourceState]]
-    changes: Mapping[str, Change]
+    changes: Mapping[str, PartitionChange]
 
 
 class SourceHistory:

@@ -18,7 +18,7 @@ from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SourceChange:
     """A change of a source, and the mapping of our partition keys to its keys with the same values.
 
     A source without versions counts as changed, and so does one that the refresh did not read (``is_new``). ``why`` is the reason
@@ -44,7 +44,7 @@ class Comparison:
         self._content = registered.loaded.read().state
         self._histories: dict[str, SourceHistory] = {}
         self._kinds = {column.name: column.type for column in registered.columns}
-        self._changes: dict[str | None, list[Change]] = {}
+        self._changes: dict[str | None, list[SourceChange]] = {}
         # Column names are compared case-insensitively, as Spark does by default.
         is_default = bound.settings.get("spark.sql.caseSensitive", "false").strip().lower() == "false"
         keys = plain_keys(table.partition_keys) if is_default else ()
@@ -67,23 +67,23 @@ class Comparison:
         changes = self.changes_since(refresh.token)
         return next((change.why for change in changes if self.concerns(change, spec)), None)
 
-    def concerns(self, change: Change, spec: Mapping[str, str | None]) -> bool:
+    def concerns(self, change: SourceChange, spec: Mapping[str, str | None]) -> bool:
         """Return whether a change may affect the rows of a partition."""
         return change.difference.concerns(spec, change.keys, self._kinds)
 
-    def only_in(self, change: Change, keys: Mapping[str, str]) -> list[dict[str, str]] | None:
+    def only_in(self, change: SourceChange, keys: Mapping[str, str]) -> list[dict[str, str]] | None:
         """Return the partitions with all rows that a change may affect; see :meth:`SourceDifference.only_in`."""
         return change.difference.only_in(keys, self._kinds)
 
-    def changes_since(self, token: str | None) -> list[Change]:
+    def changes_since(self, token: str | None) -> list[SourceChange]:
         """Return the changes of sources since a refresh; ``None`` is an unknown one."""
         if token not in self._changes:
             found = ((source, self._since(token, source.identifier, source.state)) for source in self._bound.sources)
             self._changes[token] = [self._change(token, source, other) for source, other in found if other is not None]
         return self._changes[token]
 
-    def _change(self, token: str | None, source: SourceBinding, difference: SourceDifference) -> Change:
-        return Change(
+    def _change(self, token: str | None, source: SourceBinding, difference: SourceDifference) -> SourceChange:
+        return SourceChange(
             source=source.identifier,
             why=f"{source.identifier} moved: {difference.why}",
             difference=difference,

@@ -13,7 +13,7 @@ from airflow_dynamic_tables.core.refresh.reasons import LatePolicy, OnChange
 from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, LateChanges, MadePartitions, SourceState, sorted_text
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.ledger.base import HOLDING
-from airflow_dynamic_tables.services.refresh.comparison import Change, Comparison
+from airflow_dynamic_tables.services.refresh.comparison import Comparison, SourceChange
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 
@@ -107,14 +107,14 @@ class _Search:
         changes = self._changes(self._made.token(spec))
         return next((change.why for change in changes if self._concerns(change, spec)), "")
 
-    def _concerns(self, change: Change, spec: Spec) -> bool:
+    def _concerns(self, change: SourceChange, spec: Spec) -> bool:
         if id(change) not in self._affected:
             specs = self._specs(change)
             self._affected[id(change)] = None if specs is None else {sorted_text(one) for one in specs}
         affected = self._affected[id(change)]
         return self._comparison.concerns(change, spec) if affected is None else sorted_text(spec) in affected
 
-    def _changes(self, token: str | None) -> list[Change]:
+    def _changes(self, token: str | None) -> list[SourceChange]:
         """Return the changes since a refresh, without those of sources that have no versions or that it did not read."""
         changes = self._comparison.changes_since(token)
         is_unknown = not self._comparison.is_known(token)
@@ -123,5 +123,5 @@ class _Search:
         )
         return [change for change in compared if is_unknown or not change.is_new]
 
-    def _specs(self, change: Change) -> list[dict[str, str]] | None:
+    def _specs(self, change: SourceChange) -> list[dict[str, str]] | None:
         return self._comparison.only_in(change, {key: change.keys.get(key, "") for key in self._formatters})
