@@ -120,6 +120,7 @@ class SourceHistory:
             is_same = fingerprint == partitions.get(name) and not is_unsettled
             same_since.append((reading if is_same else inf, name))
         self._same_since = sorted(same_since, reverse=True)
+        self._unsettled = frozenset(name for name, (_, _, is_unsettled) in readings.changes.items() if is_unsettled)
 
     def knows(self, token: str | None) -> bool:
         """Return whether a refresh recorded a state of the source."""
@@ -137,9 +138,11 @@ class SourceHistory:
             if getattr(before, what) != getattr(now, what):
                 return SourceDifference(None, f"its {what} is another one")
         changed = frozenset(name for _, name in takewhile(lambda each: each[0] > reading, self._same_since))
-        if not changed or before.version in now.same_rows:
+        if before.version in now.same_rows:
+            changed &= self._unsettled
+        if not changed:
             return None
-        if before.version == now.version:
+        if before.version in (now.version, *now.same_rows):
             return SourceDifference(changed, f"it was changed just before version {before.version} of it was read")
         return SourceDifference(changed, f"it is at {now.version}, and was at {before.version}")
 
