@@ -6,6 +6,7 @@ JDBC URL the metastore keeps its state in an embedded Derby database in the fold
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 JARS = Path(pyspark.__file__).parent / "jars"
 JDBC_DRIVERS = "/usr/share/java/postgresql.jar"  # Debian's libpostgresql-jdbc-java
-CLASSPATH = f"{JARS}/*:{JDBC_DRIVERS}"
+CLASSPATH = ":".join((f"{JARS}/*", JDBC_DRIVERS, os.environ.get("HADOOP_CLASSPATH", "")))
 JAVA_OPTIONS = [
     "-Xmx512m",
     "-XX:TieredStopAtLevel=1",

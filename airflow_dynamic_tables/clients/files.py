@@ -504,7 +504,7 @@ def delete_entries(root: str, entries: Iterable[FileEntry]) -> Deleted:
             if entry.changed_at is not None:
                 system.rm_file(f"{entry.path}/")
         elif entry.is_folder:
-            with suppress(OSError):  # not empty
+            with suppress(OSError), as_os_errors():  # not empty
                 system.rmdir(entry.path)
         else:
             with suppress(FileNotFoundError):
@@ -525,7 +525,7 @@ def delete_files(root: str, uris: Iterable[str]) -> None:
         inside.check(path)
         with suppress(FileNotFoundError):
             system.rm_file(path)
-        with suppress(OSError):  # not empty, or an object store without folders
+        with suppress(OSError), as_os_errors():  # not empty, or an object store without folders
             while len(path := path.rpartition("/")[0]) > len(inside.path):
                 system.rmdir(path)
 

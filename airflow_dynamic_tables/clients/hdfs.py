@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import Any
 
+from hdfs_native import FileReader
 from hdfs_native.fsspec import HdfsFileSystem
 
 _CLIENTS: list[Any] = []
@@ -13,12 +15,26 @@ that is dropped there waits forever for its threads.
 """
 
 
+class _Reader(FileReader):
+    """A file whose ``seek`` returns the position, as all of Python's do."""
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        super().seek(offset, whence)
+        return self.tell()
+
+
 class HadoopFileSystem(HdfsFileSystem):
-    """HDFS with the times of files in seconds, and with the creation of a file that must not exist."""
+    """HDFS with the times of files in seconds, with any names, and with the creation of a file that must not exist."""
 
     def __init__(self, *address: Any, **options: Any) -> None:
         super().__init__(*address, **options)
         _CLIENTS.append(self.client)
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        """The path of a URI: names may contain the signs of parameters, queries and fragments, such as ``ds=a;b``."""
+        _, scheme, rest = path.partition("://")
+        return f"/{rest.partition('/')[2]}" if scheme else path or "/"
 
     def _convert_file_status(self, file_status: Any) -> dict[str, Any]:
         return {**super()._convert_file_status(file_status), "mtime": file_status.modification_time / 1000}
@@ -34,7 +50,8 @@ class HadoopFileSystem(HdfsFileSystem):
     ) -> Any:
         if mode == "xb":
             mode, overwrite = "wb", False
-        return super()._open(path, mode, overwrite, replication, block_size, **options)
+        opened = super()._open(path, mode, overwrite, replication, block_size, **options)
+        return _Reader(opened.inner) if isinstance(opened, FileReader) else opened
 
     def cp_file(self, path1: str, path2: str, **_options: Any) -> None:
         """Copy a file through this process."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from airflow_dynamic_tables.clients.hdfs import HadoopFileSystem
 
 PROGRAM = """
@@ -27,3 +29,16 @@ def test_a_process_that_used_hdfs_can_fork() -> None:
 
 def test_a_file_system_is_opened_once() -> None:
     assert HadoopFileSystem("127.0.0.1", 1) is HadoopFileSystem("127.0.0.1", 1)
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("hdfs://127.0.0.1:1/lake/ds=a;b", "/lake/ds=a;b"),
+        ("/lake/ds=a;b?c#d", "/lake/ds=a;b?c#d"),
+        ("hdfs://127.0.0.1:1", "/"),
+        ("", "/"),
+    ],
+)
+def test_a_path_may_have_any_sign(uri: str, path: str) -> None:
+    assert HadoopFileSystem._strip_protocol(uri) == path

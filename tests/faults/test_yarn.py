@@ -16,7 +16,7 @@ from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import content
 from tests.support.faults.victims import Attempt, Site, refresh, sweep
 from tests.support.processes import wait_until
-from tests.support.yarn import YarnCluster, running_yarn
+from tests.support.yarn import YarnCluster, running_hdfs
 
 pytestmark = [pytest.mark.large, pytest.mark.spark, pytest.mark.timeout(1200)]
 
@@ -42,7 +42,7 @@ DRIVER, EXECUTOR = "ApplicationMaster", "CoarseGrainedExecutorBackend"
 
 @pytest.fixture(scope="module")
 def yarn(java: None) -> Iterator[YarnCluster]:  # noqa: ARG001 - it must be there
-    with running_yarn() as started, pytest.MonkeyPatch.context() as environment:
+    with running_hdfs(with_yarn=True) as started, pytest.MonkeyPatch.context() as environment:
         for name, value in started.environment.items():
             environment.setenv(name, value)
         yield started

@@ -44,20 +44,25 @@ class YarnCluster:
         """What clients of the cluster need; all are its one user."""
         return {"HADOOP_CONF_DIR": str(self.folder), "HADOOP_USER_NAME": "tester"}
 
-    def start(self) -> None:
-        """Write the configuration, and start the daemons."""
+    def start_hdfs(self) -> None:
+        """Write the configuration, and start the daemons of HDFS."""
         self._configure()
         self._run("hdfs.server.namenode.NameNode", "-format", "-nonInteractive").wait()
-        for daemon in (
-            "hdfs.server.namenode.NameNode",
-            "hdfs.server.datanode.DataNode",
-            f"{_YARN}.resourcemanager.ResourceManager",
-        ):
-            self._processes.append(self._run(daemon))
+        for daemon in ("namenode.NameNode", "datanode.DataNode"):
+            self._processes.append(self._run(f"hdfs.server.{daemon}"))
+
+    def start_yarn(self) -> None:
+        """Start the daemons of YARN, after those of HDFS."""
+        self._processes.append(self._run(f"{_YARN}.resourcemanager.ResourceManager"))
         for node in ("first", "second"):
             self._processes.append(self._run(f"{_YARN}.nodemanager.NodeManager", node=node))
+
+    def wait(self, nodes: int) -> None:
+        """Wait until HDFS takes files, and YARN has as many nodes."""
         try:
-            wait_until(lambda: len(self._nodes()) == 2 and self._has_room(), "YARN with two nodes, and HDFS with one")
+            wait_until(
+                lambda: self._has_room() and (not nodes or len(self._nodes()) == nodes), f"HDFS, and YARN with {nodes} nodes"
+            )
         except AssertionError as error:
             error.add_note((self.folder / "log").read_text(errors="replace")[-4000:])
             raise
@@ -123,6 +128,7 @@ class YarnCluster:
                 **data,
                 "dfs.replication": 1,
                 _BY_NAME: "false",
+                "dfs.permissions.enabled": "false",  # a metastore that runs already has another user
                 "dfs.namenode.http-address": names,
                 **{f"dfs.{name}": any_port for name in addresses},
             },
@@ -159,19 +165,22 @@ class YarnCluster:
         ElementTree.ElementTree(root).write(self.folder / name)
 
     def _has_room(self) -> bool:
-        found = httpx.get(
-            f"http://127.0.0.1:{self.names_port}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState", timeout=60
-        )
-        return any(state["NumLiveDataNodes"] == 1 for state in found.json()["beans"])
+        page = f"http://127.0.0.1:{self.names_port}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
+        with suppress(httpx.TransportError):
+            return any(state["NumLiveDataNodes"] == 1 for state in httpx.get(page, timeout=60).json()["beans"])
+        return False
 
 
 @contextmanager
-def running_yarn() -> Iterator[YarnCluster]:
-    """Start a cluster; it is gone afterwards."""
+def running_hdfs(*, with_yarn: bool = False) -> Iterator[YarnCluster]:
+    """Start HDFS, and YARN with two nodes if wanted; they are gone afterwards."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         cluster = YarnCluster(Path(folder))
         try:
-            cluster.start()
+            cluster.start_hdfs()
+            if with_yarn:
+                cluster.start_yarn()
+            cluster.wait(2 if with_yarn else 0)
             yield cluster
         finally:
             cluster.stop()

@@ -45,9 +45,11 @@ def put_if_absent(uri: str, content: bytes) -> bool:
         return _link(Path(path), content)
     if "s3" in system.protocol:
         return _put(system, path, content)
+    if "hdfs" in system.protocol:
+        return _rename(system, path, content)
     raise UnsupportedError(
-        f"{uri}: Delta tables are committed on a local disk or in S3; of {uri.partition(':')[0]} it is not known here how to "
-        "write a file only when there is none."
+        f"{uri}: Delta tables are committed on a local disk, in S3 or in HDFS; of {uri.partition(':')[0]} it is not known here "
+        "how to write a file only when there is none."
     )
 
 
@@ -100,6 +102,31 @@ def _linked(whole: Path, target: Path) -> bool:
         if isinstance(error, FileExistsError):
             return False
         raise
+    return True
+
+
+def _rename(system: Any, path: str, content: bytes) -> bool:
+    """Rename a complete file to its name: HDFS refuses this when the name exists."""
+    folder, _, name = path.rpartition("/")
+    whole = f"{folder}/.{name}.{uuid4().hex}.tmp"
+    try:
+        with as_os_errors():
+            system.makedirs(folder, exist_ok=True)
+            system.pipe_file(whole, content)
+    except OSError as error:
+        todo = "check that HDFS has room, and that this process may write there"
+        raise CommitRejectedError(f"{path} could not be written, so nothing was committed: {error}; {todo}.") from error
+    try:
+        with as_os_errors():
+            system.client.rename(whole, path, overwrite=False)
+    except OSError as error:
+        if _is_there(system, whole) is not False:  # otherwise only the answer was lost
+            if _is_there(system, path):
+                return False
+            raise CommitUnknownError(f"It is unknown whether {path} was written ({error}).") from error
+    finally:
+        with suppress(OSError), as_os_errors():
+            system.rm_file(whole)
     return True
 
 

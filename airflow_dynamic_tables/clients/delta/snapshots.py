@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 from airflow_dynamic_tables.clients.delta.log import DeltaLog
 from airflow_dynamic_tables.clients.files import file_system, is_object_store
@@ -302,7 +302,10 @@ def storage_options(location: str) -> dict[str, str]:
 def _address(location: str) -> str:
     """A location as delta-rs expects it: URL-encoded, because delta-rs decodes addresses."""
     system, path = file_system(location)
-    return path if "file" in system.protocol else f"{location.partition('://')[0]}://{quote(path)}"
+    if "file" in system.protocol:
+        return path
+    host = urlsplit(location).netloc if "hdfs" in system.protocol else ""  # a bucket begins the path
+    return f"{location.partition('://')[0]}://{host}{quote(path)}"
 
 
 @contextmanager
@@ -322,8 +325,10 @@ def _reading(location: str) -> Iterator[None]:
 
 
 def _short(error: BaseException) -> str:
-    """An error's message without the stack trace that delta-rs appends."""
-    return str(error).split("\n", 1)[0].rstrip(".")
+    """An error's message with its causes, without the stack trace that delta-rs appends."""
+    first, *others = str(error).split("\n")
+    causes = [line.partition("\x1b[0m")[2].strip() for line in others if "↳" in line]
+    return ": ".join([first.rstrip("."), *causes])
 
 
 def file_uri(location: str, path: str) -> str:

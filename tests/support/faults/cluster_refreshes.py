@@ -50,6 +50,10 @@ class Refresh:
         """Stop the job, as the task does that is cancelled."""
         self._runner.stop()
 
+    @property
+    def has_ended(self) -> bool:
+        return self._ended is not None
+
     def version(self) -> Version:
         """Wait for the end of a refresh that succeeds."""
         self._thread.join()

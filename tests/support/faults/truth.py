@@ -102,7 +102,7 @@ def _below_tables(site: Site, *, withdirs: bool) -> Iterator[tuple[str, list[str
     system, warehouse = url_to_fs(site.tables)
     system.invalidate_cache()
     for path in system.find(warehouse, withdirs=withdirs):
-        parts = path.removeprefix(warehouse).split("/")[1:]
+        parts = path.removeprefix(warehouse).rstrip("/").split("/")[1:]  # an object that marks a folder ends with a slash
         database = next((place for place, part in enumerate(parts) if part in ("sales", "sales.db")), len(parts))
         if below := parts[database + 2 :]:
             yield parts[database + 1], below
