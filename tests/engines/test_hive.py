@@ -44,6 +44,13 @@ STATEMENTS: dict[str, tuple[tuple[str, ...], Rows]] = {
         ("ANALYZE TABLE {t} PARTITION (ds) COMPUTE STATISTICS",),
         {1: [11], 2: [21]},
     ),
+    "analyze columns": (
+        (
+            "ANALYZE TABLE {t} PARTITION (ds) COMPUTE STATISTICS",
+            "ANALYZE TABLE {t} PARTITION (ds) COMPUTE STATISTICS FOR COLUMNS",
+        ),
+        {1: [11], 2: [21]},
+    ),
     "repair": (("MSCK REPAIR TABLE {t}",), {1: [11], 2: [21]}),
     "properties": (("ALTER TABLE {t} SET TBLPROPERTIES ('team' = 'sales')",), {1: [11], 2: [21]}),
 }
@@ -55,11 +62,13 @@ def name(place: Place) -> str:
 
 
 def by_hive(place: Place, hive: HiveEngine) -> Rows:
-    """The rows as Hive reads them, and as it counts them, which it does by statistics where it trusts them."""
+    """The rows as Hive reads them, and what it counts of them, which it does by statistics where it trusts them."""
     found: Rows = {}
     for n, ds in hive.sql(f"SELECT n, ds FROM {name(place)}"):
         found.setdefault(int(str(ds)[-2:]), []).append(int(n or 0))
-    assert hive.sql(f"SELECT count(*) FROM {name(place)}") == [(str(sum(map(len, found.values()))),)]
+    numbers = [number for day in found.values() for number in day]
+    counted = hive.sql(f"SELECT count(*), min(n), max(n) FROM {name(place)}")
+    assert counted == [(str(len(numbers)), str(min(numbers)), str(max(numbers)))]
     return {day: sorted(numbers) for day, numbers in sorted(found.items())}
 
 

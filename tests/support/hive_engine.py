@@ -1,4 +1,4 @@
-"""Hive's own engine, version 2.3, in a process of its own: its driver compiles statements and runs local MapReduce jobs."""
+"""A HiveServer2 of version 2.3, in a process of its own: it compiles statements and runs local MapReduce jobs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any
 
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JJavaError
 
 from tests.support.downloads import jars
 from tests.support.metastore import HiveMetastore
+from tests.support.ports import free_port
 
 _JAVA_OPTIONS = [
     "-Xmx1g",
@@ -29,47 +31,57 @@ _JAVA_OPTIONS = [
 ]
 
 
+_JARS = ("hive-exec", "hive-service", "hive-llap-client", "hive-llap-common")
+"""What PySpark's jars lack: the engine with all that it was built with, the server, and classes that its functions name."""
+
+
 @dataclass(frozen=True)
 class HiveEngine:
-    """A session of Hive; every statement has a driver of its own, as in HiveServer2."""
+    """A connection to the server by Hive's JDBC driver."""
 
-    jvm: Any
-    conf: Any
+    connection: Any
 
     def sql(self, statement: str) -> list[tuple[str | None, ...]]:
-        """Run a statement; values come as text, ``NULL`` as none."""
-        driver = self.jvm.org.apache.hadoop.hive.ql.Driver(self.conf)
+        """Run a statement; values come as text."""
+        opened = self.connection.createStatement()
         try:
-            done = driver.run(statement)
-            assert done.getResponseCode() == 0, done.getErrorMessage()
-            if driver.getSchema() is None or not driver.getSchema().getFieldSchemas():
+            if not opened.execute(statement):
                 return []
-            lines = self.jvm.java.util.ArrayList()
-            driver.getResults(lines)
-            return [tuple(None if text == "NULL" else text for text in line.split("\t")) for line in lines]
+            found = opened.getResultSet()
+            columns = range(1, found.getMetaData().getColumnCount() + 1)
+            rows: list[tuple[str | None, ...]] = []
+            while found.next():
+                rows.append(tuple(map(found.getString, columns)))
+            return rows
+        except Py4JJavaError as error:
+            raise AssertionError(error.java_exception.getMessage()) from error
         finally:
-            driver.close()
+            opened.close()
 
 
 @contextmanager
 def running_hive(metastore: HiveMetastore) -> Iterator[HiveEngine]:
-    """Start Hive on a metastore, from PySpark's jars and the classes of LLAP that its registry of functions names."""
-    classpath = [*map(str, [*jars("hive-llap-client"), *jars("hive-llap-common")]), f"{Path(pyspark.__file__).parent}/jars/*"]
-    port = launch_gateway(classpath=":".join(classpath), javaopts=_JAVA_OPTIONS, die_on_exit=True)
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
+    """Start the server on a metastore, with PySpark's jars after its own."""
+    classpath = [*(str(jar) for name in _JARS for jar in jars(name)), f"{Path(pyspark.__file__).parent}/jars/*"]
+    gateway_port = launch_gateway(classpath=":".join(classpath), javaopts=_JAVA_OPTIONS, die_on_exit=True)
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=gateway_port))
     try:
         with tempfile.TemporaryDirectory() as folder:
-            conf = gateway.jvm.org.apache.hadoop.hive.conf.HiveConf()
-            for key, value in _settings(metastore, folder).items():
+            conf, port = gateway.jvm.org.apache.hadoop.hive.conf.HiveConf(), free_port()
+            for key, value in _settings(metastore, folder, port).items():
                 conf.set(key, value)
-            session = gateway.jvm.org.apache.hadoop.hive.ql.session.SessionState(conf)
-            gateway.jvm.org.apache.hadoop.hive.ql.session.SessionState.start(session)
-            yield HiveEngine(gateway.jvm, conf)
+            server = gateway.jvm.org.apache.hive.service.server.HiveServer2()
+            server.init(conf)
+            server.start()
+            url = f"jdbc:hive2://127.0.0.1:{port}/default"
+            connection = gateway.jvm.org.apache.hive.jdbc.HiveDriver().connect(url, gateway.jvm.java.util.Properties())
+            yield HiveEngine(connection)
+            connection.close()
     finally:
         gateway.shutdown()
 
 
-def _settings(metastore: HiveMetastore, folder: str) -> dict[str, str]:
+def _settings(metastore: HiveMetastore, folder: str, port: int) -> dict[str, str]:
     return {
         "hive.metastore.uris": metastore.uri,
         "hive.metastore.warehouse.dir": metastore.warehouse,
@@ -81,6 +93,10 @@ def _settings(metastore: HiveMetastore, folder: str) -> dict[str, str]:
         "mapreduce.framework.name": "local",
         "hive.exec.submit.local.task.via.child": "false",
         "hive.exec.dynamic.partition.mode": "nonstrict",
-        "hive.cbo.enable": "false",  # no calcite.jar
-        "hive.session.history.enabled": "false",
+        "hive.cbo.enable": "false",  # which needs more of Calcite
+        "hive.server2.thrift.bind.host": "127.0.0.1",
+        "hive.server2.thrift.port": str(port),
+        "hive.server2.webui.port": "0",
+        "hive.server2.enable.doAs": "false",
+        "hive.server2.logging.operation.enabled": "false",
     }
