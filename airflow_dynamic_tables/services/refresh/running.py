@@ -15,7 +15,7 @@ from functools import partial
 from airflow_dynamic_tables.catalog.values import Asked
 from airflow_dynamic_tables.clients.files import make_private_folders, write_text
 from airflow_dynamic_tables.core.formats import FORMATS
-from airflow_dynamic_tables.core.partitions import PartitionSet, describe
+from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.refresh.expectations import Action, ExpectationResult
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode
@@ -346,7 +346,8 @@ def log_result(planned: RefreshPlan, result: RefreshResult) -> None:
         if result.rows == 0 and planned.position is None:
             log.warning("The query returned no rows for %s.", planned.identifier)
         return
-    empty = [spec for spec in planned.partitions if not any(PartitionSet.of([spec]).covers(one) for one in result.partitions)]
+    filled = {frozenset(spec.items()) for one in result.partitions for spec in planned.partitions.covering(one)}
+    empty = [spec for spec in planned.partitions if frozenset(spec.items()) not in filled]
     if empty:
         more = f" and {len(empty) - _MOST_EMPTY} more" if len(empty) > _MOST_EMPTY else ""
         named = ", ".join(map(describe, empty[:_MOST_EMPTY])) + more
