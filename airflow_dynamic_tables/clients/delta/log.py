@@ -6,15 +6,17 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from airflow_dynamic_tables.clients.files import as_os_errors, file_system, keep_names, list_entries, open_file
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, CommitUnknownError, UnsupportedError
+
+_T = TypeVar("_T")
 
 _PROBE = ".dynamic-tables-probe"
 """A file beside the log's entries, used to check that the store refuses to overwrite an existing object."""
@@ -210,6 +212,9 @@ FOLDER = "_delta_log"
 _TOGETHER = 16
 """Entries read in parallel, because each read from an object store has high latency."""
 
+_ENTRIES_TOGETHER = 4
+"""Entries read completely in parallel; one of a large commit needs much memory."""
+
 
 class DeltaLog:
     """The log of the table at ``location``, a URI without a trailing slash."""
@@ -268,10 +273,12 @@ class DeltaLog:
             )
         return actions
 
-    def entries(self, versions: Iterable[int]) -> list[list[Action] | None]:
-        """The entries of several versions, in order. Raises as :meth:`entry`."""
-        with ThreadPoolExecutor(_TOGETHER, thread_name_prefix="delta-log") as executor:
-            return list(executor.map(self.entry, versions))
+    def entries(self, versions: Iterable[int]) -> Iterator[list[Action] | None]:
+        """The entries of several versions, in order and read lazily, because many large ones do not fit into memory.
+
+        Raises as :meth:`entry`.
+        """
+        return (actions for _, actions in _read_lazily(self.entry, versions, _ENTRIES_TOGETHER))
 
     def info(self, version: int) -> Mapping[str, Any] | None:
         """The ``commitInfo`` of an entry; empty when it has none. ``None`` and errors as :meth:`entry`."""
@@ -284,15 +291,7 @@ class DeltaLog:
 
     def infos(self, versions: Iterable[int]) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """The ``commitInfo`` of several versions, in order and read lazily; versions without an entry are skipped."""
-        waiting = list(versions)
-        size = 1  # often only the first one is consumed
-        with ThreadPoolExecutor(_TOGETHER, thread_name_prefix="delta-log") as executor:
-            while waiting:
-                group, waiting = waiting[:size], waiting[size:]
-                size = min(2 * size, _TOGETHER)
-                for version, info in zip(group, executor.map(self.info, group), strict=True):
-                    if info is not None:
-                        yield version, info
+        return ((version, info) for version, info in _read_lazily(self.info, versions, _TOGETHER) if info is not None)
 
     def put(self, version: int, actions: Sequence[Action]) -> bool:
         """Write an entry atomically; False when an entry of that number exists, possibly from a retry within this call.
@@ -313,8 +312,8 @@ class DeltaLog:
         uri = self.uri(version)
         try:
             with as_os_errors(), open_file(uri) as stream:
-                lines = stream.readlines() if whole else [stream.readline()]
-            actions = [json.loads(line) for line in lines if line.strip()]
+                lines = stream if whole else [stream.readline()]
+                actions = [json.loads(line) for line in lines if line.strip()]
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -322,6 +321,17 @@ class DeltaLog:
         if not all(isinstance(action, dict) for action in actions):
             raise CatalogUnavailableError(f"Entry {uri} of the log cannot be read: it is no list of actions.")
         return actions
+
+
+def _read_lazily(read: Callable[[int], _T], versions: Iterable[int], together: int) -> Iterator[tuple[int, _T]]:
+    """Read several versions in order, each time more of them at once, because often only the first one is consumed."""
+    waiting = list(versions)
+    size = 1
+    with ThreadPoolExecutor(together, thread_name_prefix="delta-log") as executor:
+        while waiting:
+            group, waiting = waiting[:size], waiting[size:]
+            size = min(2 * size, together)
+            yield from zip(group, executor.map(read, group), strict=True)
 
 
 def _numbers(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
