@@ -151,7 +151,10 @@ def running_java(*used: Path) -> Iterator[Java]:
     finally:
         gateway.shutdown()
         process.kill()
-        process.communicate()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            with suppress(OSError):  # what was not sent any more
+                stream.close()
 
 
 @contextmanager
