@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, combinations, takewhile
 from math import inf
 
@@ -30,7 +30,7 @@ class SourceState:
     schema: str | None = None
     partitions: Mapping[str, str] | None = None
     unsettled: tuple[str, ...] = ()
-    same_rows: tuple[str, ...] = ()
+    same_rows: tuple[str, ...] = field(default=(), compare=False)
 
 
 _SPELLED_ONCE = frozenset({"string", "date", "tinyint", "smallint", "int", "bigint", "boolean"})
