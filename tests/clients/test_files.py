@@ -220,9 +220,10 @@ def test_of_a_new_file_for_which_there_is_no_room_nothing_is_left(tmp_path: Path
     uri = f"file://{tmp_path}/versions/1.json"
     # On its own, because the limit holds for the whole process.
     program = f"""
-import errno, resource
+import errno
 from airflow_dynamic_tables.clients.files import create_text
-resource.setrlimit(resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
+from tests.support.disks import limit_files
+limit_files(10)
 try:
     create_text({uri!r}, "x" * 100)
 except OSError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import shutil
 import subprocess
 import tempfile
@@ -22,6 +21,7 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictE
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.refresh.requests import Skipped
 from airflow_dynamic_tables.services.refresh.running import begin
+from tests.support.disks import limit_files
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import check_all_settled, content, data_files
 from tests.support.faults.victims import REVENUE, Attempt, Child, Site, refresh, sweep, victim
@@ -78,10 +78,6 @@ def fill(disk: Path) -> None:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-
-
-def limit_files(size: int) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
 def lock(folder: Path) -> None:

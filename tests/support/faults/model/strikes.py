@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import sys
 import time
@@ -20,6 +19,7 @@ from sqlalchemy import Engine, event
 from thrift.transport.TTransport import TBufferedTransport
 
 from airflow_dynamic_tables.services.writes import leases
+from tests.support.disks import limit_files
 from tests.support.faults.model.work import Outcome, Place, Work, perform
 from tests.support.faults.steps import PREFIX, tell_of_swaps
 from tests.support.faults.victims import Child, Site, start
@@ -143,7 +143,7 @@ def _strike(strike: Strike, site: Site) -> None:
         with psycopg.connect(site.tables_url, autocommit=True) as connection:
             connection.execute(END_CONNECTIONS)
     elif strike.kind == "full":
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+        limit_files(100)
     else:
         os.kill(os.getpid(), signal.SIGKILL if strike.kind == "kill" else signal.SIGSTOP)
 
