@@ -7,10 +7,10 @@ changed. The state of a reading consists of the last row of each partition up to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from sqlalchemy import Connection, RowMapping, Select, delete, exists, func, insert, select, union_all, update
+from sqlalchemy import Connection, RowMapping, Select, bindparam, delete, exists, func, insert, select, union_all, update
 
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import (
@@ -132,27 +132,25 @@ def record_made(connection: Connection, token: str) -> None:
     table, version = refresh["table_name"], refresh["version"] or 0
     of_table = made_partitions.c.table_name == table
     if refresh["action"] == RefreshAction.ROLLBACK:
-        replaced = of_table & (made_partitions.c.version > (refresh["restores"] or 0))
-        connection.execute(update(made_partitions).where(replaced).values(token=None))
+        later = made_partitions.c.version > (refresh["restores"] or 0)
+        connection.execute(update(made_partitions).where(of_table, later).values(token=None))
         return
     made = PartitionSet.from_plain(refresh["partitions"])
-    known = connection.scalars(select(made_partitions.c.partition).where(of_table)).all()
-    is_first = refresh["action"] == RefreshAction.INITIALIZE
-    replaced = [text for text in known if is_first or made.covers(parse_spec(text) if text else {})]
-    for text in replaced:
-        connection.execute(delete(made_partitions).where(of_table, made_partitions.c.partition == text))
-    rows = [
-        {"table_name": table, "partition": text, "version": version, "token": token}
-        for text in {sorted_text(one) for one in made}
-    ]
-    if rows:
+    if made.is_whole or refresh["action"] == RefreshAction.INITIALIZE:
+        connection.execute(delete(made_partitions).where(of_table))
+    else:
+        known = connection.scalars(select(made_partitions.c.partition).where(of_table)).all()
+        if replaced := [{"replaced": text} for text in known if text and made.covers(parse_spec(text))]:
+            is_replaced = made_partitions.c.partition == bindparam("replaced")
+            connection.execute(delete(made_partitions).where(of_table, is_replaced), replaced)
+    row = {"table_name": table, "version": version, "token": token}
+    if rows := [{**row, "partition": text} for text in {sorted_text(spec) for spec in made}]:
         connection.execute(insert(made_partitions), rows)
 
 
-def forget_made(connection: Connection, tokens: Iterable[str]) -> None:
+def forget_made(connection: Connection, tokens: Collection[str]) -> None:
     """Record that the partitions that these refreshes made are no longer as they made them."""
-    for token in tokens:
-        connection.execute(update(made_partitions).where(made_partitions.c.token == token).values(token=None))
+    connection.execute(update(made_partitions).where(made_partitions.c.token.in_([*tokens])).values(token=None))
 
 
 def rename_readings(connection: Connection, old_name: str, new_name: str) -> None:

@@ -37,7 +37,7 @@ from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 log = logging.getLogger(__name__)
 
 MOST_PARTITIONS = 1_000
-"""Limit of partitions of one commit of a catch-up, unless a single tick has more. The next commit continues from there."""
+"""Limit of missed or late partitions of one commit, unless a single tick has more. The next commit continues from there."""
 
 _LATEST = 50
 """Limit of refreshes read from the history for partitions refreshed out of order."""

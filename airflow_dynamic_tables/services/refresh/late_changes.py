@@ -13,6 +13,7 @@ from airflow_dynamic_tables.core.refresh.reasons import LatePolicy, OnChange
 from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, LateChanges, MadePartitions, SourceState, sorted_text
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.ledger.base import HOLDING
+from airflow_dynamic_tables.services.refresh.catching_up import MOST_PARTITIONS
 from airflow_dynamic_tables.services.refresh.comparison import Comparison, SourceChange
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
@@ -21,9 +22,6 @@ Spec = Mapping[str, str]
 """The time partition keys of a partition, with their values."""
 
 _INSTANT = timedelta(microseconds=1)
-
-MOST_PARTITIONS = 1_000
-"""Limit of late partitions of one refresh; the next one continues with the others."""
 
 
 def find_late(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, comparison: Comparison) -> LateChanges:
@@ -39,11 +37,10 @@ def find_late(workspace: Workspace, request: RefreshRequest, registered: Registe
     scheduled = scheduled_partitions(request.schedule_time, table.freshness, table.formatters, table.timezone)
     starts = [start_of(spec, table.formatters) for spec in scheduled]
     search = _Search(table, comparison, made, max(starts) + _INSTANT if request.only_dirty else min(starts))
-    found, why = search.late(registered.loaded.read().state), search.why_any()
-    if why:
+    if why := search.why_any():
         late = LateChanges(WHOLE_TABLE, why, policy)
-    elif found:
-        specs = PartitionSet.of(spec for _, spec, _ in found[:MOST_PARTITIONS])
+    elif found := search.late(registered.loaded.read().state):
+        specs = PartitionSet.of(spec for _, spec, _ in found[:MOST_PARTITIONS])  # the next refresh continues with the others
         late = LateChanges(normalised(specs, registered.columns), found[0][2], policy)
     else:
         return NOTHING_LATE
