@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.downloads import CACHE
+from tests.support.suite import missing_service
 
 ROOT = Path(__file__).parents[2]
 PINS = {"3.2": ROOT / "tests" / "engines" / "airflow-3.2.txt", "3.3": ROOT / "constraints.txt"}
@@ -38,10 +39,7 @@ WARNING = "SelectableGroups dict interface is deprecated"
 
 
 def interpreter(minor: str) -> str:
-    """Return a Python of this version, if the machine has one: no package client brings it.
-
-    The shims of pyenv are there also without it.
-    """
+    """Return a Python of this version, if the machine has one: the shims of pyenv are there without it."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     found = [shutil.which(f"python{minor}"), *map(str, pyenv.glob(f"versions/{minor}.*/bin/python"))]
     works = (
@@ -49,7 +47,7 @@ def interpreter(minor: str) -> str:
     )
     python = next(works, None)
     if python is None:
-        pytest.skip(f"needs Python {minor}: pyenv install {minor}")
+        missing_service(f"needs Python {minor}: pyenv install {minor}")
     return python
 
 
