@@ -11,12 +11,9 @@ from airflow_dynamic_tables.core.refresh.steps import Step
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError, DynamicTableError, UnsupportedError
 from airflow_dynamic_tables.services.status import show_table
 from tests.contracts.refreshing.place import MARCH
-from tests.support.iceberg_shared import SharedTable
+from tests.support.iceberg_shared import BEFORE, SharedTable, check_that_a_commit_lands_in_no_other_table
 
 pytestmark = [pytest.mark.large, pytest.mark.spark]
-
-BEFORE = {1: [11, 12], 2: [21, 22]}
-"""Rows by day of March before the change."""
 
 
 @dataclass(frozen=True)
@@ -130,13 +127,8 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
 @pytest.fixture
 def filled(shared: SharedTable) -> SharedTable:
     """The table with two days."""
-    shared.place.refresh(1, BEFORE[1], token="d1")
-    shared.place.refresh(2, BEFORE[2], token="d2")
+    shared.fill()
     return shared
-
-
-def _run(shared: SharedTable, *statements: str) -> None:
-    shared.sql(*statements)
 
 
 def _everything(shared: SharedTable) -> list[str]:
@@ -170,7 +162,7 @@ def test_a_refresh_keeps_what_others_wrote_elsewhere(filled: SharedTable, name: 
 @pytest.mark.parametrize("name", KEPT)
 def test_a_commit_lands_on_what_others_wrote_meanwhile(filled: SharedTable, name: str) -> None:
     place, change = filled.place, KEPT[name]
-    place.at(Step.COMMIT, "d3", lambda: _run(filled, *change.statements))
+    filled.at_commit("d3", *change.statements)
     place.refresh(3, [31], token="d3")
     assert filled.theirs() == change.rows | {3: [31]}
     assert place.history()["d3"] == ("SUCCEEDED", 3)
@@ -248,7 +240,7 @@ def test_days_that_others_took_back_are_refreshed_again(filled: SharedTable, how
 def test_a_commit_is_refused_when_others_went_back_meanwhile(filled: SharedTable) -> None:
     place = filled.place
     first = filled.snapshots()[0]
-    place.at(Step.COMMIT, "d3", lambda: _run(filled, GOES_BACK["rollback_to_snapshot"] % first))
+    filled.at_commit("d3", GOES_BACK["rollback_to_snapshot"] % first)
     with pytest.raises(ConflictError, match=r"[Nn]othing was committed"):
         place.refresh(3, [31], token="d3")
     place.refresh(3)
@@ -286,13 +278,7 @@ GONE: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("how", GONE)
 def test_a_commit_never_lands_in_another_table(filled: SharedTable, how: str) -> None:
     place = filled.place
-    place.at(Step.COMMIT, "d3", lambda: _run(filled, *GONE[how]))
-    with pytest.raises(DynamicTableError, match=r"was dropped|moved to another folder|[Nn]othing was committed"):
-        place.refresh(3, [31], token="d3")
-    assert place.history()["d3"][0] == "FAILED"
-    place.refresh(4, [41], token="d4")
-    assert filled.theirs() == place.rows()
-    assert place.rows()[4] == [41]
+    check_that_a_commit_lands_in_no_other_table(filled, *GONE[how])
     assert {state for token, (state, _) in place.history().items() if token in ("d1", "d2")} == {"UNDONE"}
     if how == "renamed":
         other = replace(filled, place=replace(place, table=replace(place.table, table="other")))

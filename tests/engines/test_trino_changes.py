@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_dynamic_tables.core.refresh.steps import Step
 from airflow_dynamic_tables.exceptions import DynamicTableError, StageRejectedError
-from tests.support.iceberg_shared import SharedTable
+from tests.support.iceberg_shared import BEFORE, SharedTable, check_that_a_commit_lands_in_no_other_table
 
 pytestmark = [pytest.mark.large]
-
-BEFORE = {1: [11, 12], 2: [21, 22]}
-"""Rows by day of March before the change."""
 
 ONE_MORE = BEFORE | {1: [11, 12, 13]}
 INSERT = "INSERT INTO {t} VALUES ('2024-03-01', 13)"
@@ -53,8 +49,7 @@ KEPT: dict[str, tuple[tuple[str, ...], dict[int, list[int]]]] = {
 @pytest.fixture
 def filled(trino_table: SharedTable) -> SharedTable:
     """The table with two days."""
-    trino_table.place.refresh(1, BEFORE[1], token="d1")
-    trino_table.place.refresh(2, BEFORE[2], token="d2")
+    trino_table.fill()
     return trino_table
 
 
@@ -74,20 +69,16 @@ def test_a_refresh_keeps_what_trino_wrote_elsewhere(filled: SharedTable, name: s
 @pytest.mark.parametrize("name", ["insert", "delete", "merge", "truncate", "optimize", "expire"])
 def test_a_commit_lands_on_what_trino_wrote_meanwhile(filled: SharedTable, name: str) -> None:
     place, (statements, rows) = filled.place, KEPT[name]
-    place.at(Step.COMMIT, "d3", lambda: _run(filled, *statements))
+    filled.at_commit("d3", *statements)
     place.refresh(3, [31], token="d3")
     assert filled.theirs() == place.rows() == rows | {3: [31]}
     assert place.history()["d3"] == ("SUCCEEDED", 3)
 
 
-def _run(shared: SharedTable, *statements: str) -> None:
-    shared.sql(*statements)
-
-
 def test_orphans_that_are_not_left_time_take_the_stage_with_them(filled: SharedTable) -> None:
     """Trino removes files of the last week only where its configuration lets it."""
     place = filled.place
-    place.at(Step.COMMIT, "d3", lambda: _run(filled, ORPHANS))
+    filled.at_commit("d3", ORPHANS)
     with pytest.raises(StageRejectedError, match="nothing was committed"):
         place.refresh(3, [31], token="d3")
     assert filled.theirs() == place.rows() == BEFORE
@@ -158,11 +149,4 @@ GONE: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("how", GONE)
 def test_a_commit_never_lands_in_another_table(filled: SharedTable, how: str) -> None:
-    place = filled.place
-    place.at(Step.COMMIT, "d3", lambda: _run(filled, *GONE[how]))
-    with pytest.raises(DynamicTableError, match=r"was dropped|moved to another folder|[Nn]othing was committed"):
-        place.refresh(3, [31], token="d3")
-    assert place.history()["d3"][0] == "FAILED"
-    place.refresh(4, [41], token="d4")
-    assert filled.theirs() == place.rows()
-    assert place.rows()[4] == [41]
+    check_that_a_commit_lands_in_no_other_table(filled, *GONE[how])

@@ -14,7 +14,9 @@ from uuid import uuid4
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.steps import Step
 from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.contracts.refreshing.place import MARCH, Place
@@ -32,6 +34,10 @@ _MARKS: dict[str, list[pytest.MarkDecorator]] = {
 
 CATALOGS = [pytest.param(kind, marks=marks) for kind, marks in _MARKS.items()]
 """Parameters of a fixture: every kind of catalog."""
+
+
+BEFORE = {1: [11, 12], 2: [21, 22]}
+"""Rows by day of March of a table that two refreshes filled."""
 
 
 class IcebergEngine(Protocol):
@@ -57,6 +63,19 @@ class SharedTable:
         names = {"t": str(table), "c": table.catalog, "d": table.database}
         return [self.engine.sql(statement.format(**names)) for statement in statements][-1]
 
+    def fill(self) -> None:
+        """Refresh two days."""
+        for day, rows in BEFORE.items():
+            self.place.refresh(day, rows, token=f"d{day}")
+
+    def at_commit(self, token: str, *statements: str) -> None:
+        """Run statements of the engine when the refresh of that token is about to commit."""
+
+        def run() -> None:
+            self.sql(*statements)
+
+        self.place.at(Step.COMMIT, token, run)
+
     def theirs(self) -> dict[int, list[int]]:
         """The rows by day of March, as the engine reads them."""
         found: dict[int, list[int]] = {}
@@ -77,6 +96,18 @@ class SharedTable:
         folder = self.place.workspace.table(self.place.table, "iceberg").folder()
         assert folder is not None
         return Path(folder.removeprefix("file:").removeprefix("//"))
+
+
+def check_that_a_commit_lands_in_no_other_table(filled: SharedTable, *statements: str) -> None:
+    """Refresh while statements of the engine take the table away, and once more; the table then has the later rows."""
+    place = filled.place
+    filled.at_commit("d3", *statements)
+    with pytest.raises(DynamicTableError, match=r"was dropped|moved to another folder|[Nn]othing was committed"):
+        place.refresh(3, [31], token="d3")
+    assert place.history()["d3"][0] == "FAILED"
+    place.refresh(4, [41], token="d4")
+    assert filled.theirs() == place.rows()
+    assert place.rows()[4] == [41]
 
 
 @contextmanager
