@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyspark
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-
-from tests.support.downloads import jars
+from tests.support.java import running_java
 
 
 @dataclass(frozen=True)
@@ -29,11 +26,5 @@ class DeltaKernel:
 @contextmanager
 def running_delta_kernel() -> Iterator[DeltaKernel]:
     """Start it, on PySpark's jars; it is gone afterwards."""
-    own = [*jars("delta-kernel-api"), *jars("delta-kernel-defaults"), *jars("delta-storage")]
-    classpath = ":".join([*map(str, own), f"{Path(pyspark.__file__).parent}/jars/*"])
-    port = launch_gateway(classpath=classpath, javaopts=["-Xmx512m", "-XX:TieredStopAtLevel=1"], die_on_exit=True)
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
-    try:
-        yield DeltaKernel(gateway.jvm)
-    finally:
-        gateway.shutdown()
+    with running_java("delta-kernel-api", "delta-kernel-defaults", "delta-storage") as java:
+        yield DeltaKernel(java.jvm)

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import pyspark
-from py4j.java_gateway import GatewayParameters, JavaGateway, JavaObject, launch_gateway
+from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
 
-from tests.support.downloads import jars
+from tests.support.java import running_java
 from tests.support.postgres import DRIVER
-
-_JAVA_OPTIONS = [
-    "-Xmx1g",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+UseSerialGC",
-    *(
-        f"--add-opens=java.base/{package}=ALL-UNNAMED"
-        for package in (
-            *("java.lang", "java.lang.reflect", "java.net", "java.nio", "java.text", "java.time"),
-            *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "java.util.concurrent.locks"),
-        )
-    ),
-]
 
 _SETTINGS = {
     "execution.attached": "true",
@@ -125,36 +109,11 @@ class Flink:
 @contextmanager
 def running_flink() -> Iterator[Flink]:
     """Start it for batch jobs; it is gone afterwards."""
-    used = (*jars("flink-2.1"), *jars("iceberg-flink-2.1"), *jars("sqlite-jdbc"), DRIVER)
-    with running_java(*used) as java, running_cluster(java.jvm) as settings:
+    used = ("flink-2.1", "iceberg-flink-2.1", "sqlite-jdbc")
+    with running_java(*used, more=(DRIVER,)) as java, running_cluster(java.jvm) as settings:
         api, conf = java.jvm.org.apache.flink.table.api, configuration(java.jvm, settings)
         batch = api.EnvironmentSettings.newInstance().inBatchMode().withConfiguration(conf).build()
         yield Flink(java.jvm, conf, api.TableEnvironment.create(batch))
-
-
-@dataclass(frozen=True)
-class Java:
-    """A process of Java, and its packages."""
-
-    process: subprocess.Popen[bytes]
-    jvm: Any
-
-
-@contextmanager
-def running_java(*used: Path) -> Iterator[Java]:
-    """Start Java with these jars, and the ones of PySpark for Hadoop, Hive and logging."""
-    classpath = [*map(str, used), f"{Path(pyspark.__file__).parent}/jars/*"]
-    port, process = launch_gateway(classpath=":".join(classpath), javaopts=_JAVA_OPTIONS, die_on_exit=True, return_proc=True)
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
-    try:
-        yield Java(process, gateway.jvm)
-    finally:
-        gateway.shutdown()
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            with suppress(OSError):  # what was not sent any more
-                stream.close()
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 from py4j.protocol import Py4JError
 
-from tests.support.downloads import jars
-from tests.support.flink import Java, configuration, running_cluster, running_java
+from tests.support.flink import configuration, running_cluster
+from tests.support.java import Java, running_java
 from tests.support.ports import free_port
 from tests.support.processes import wait_until
 
@@ -103,7 +103,7 @@ class FlinkGateway:
 def running_flink_gateway(folder: Path, parallelism: int = 1) -> Iterator[FlinkGateway]:
     """Start a gateway and a cluster in one process; catalogs and tables stay in the folder."""
     (folder / "catalogs").mkdir(exist_ok=True)
-    used = (*jars("flink-2.1"), *jars("paimon-flink-2.1"), *jars("flink-json"), *jars("flink-parquet"))
+    used = ("flink-2.1", "paimon-flink-2.1", "flink-json", "flink-parquet")
     port = free_port()
     own = {
         "parallelism.default": str(parallelism),

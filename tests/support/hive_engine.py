@@ -6,30 +6,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import pyspark
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
-from tests.support.downloads import jars
+from tests.support.java import running_java
 from tests.support.metastore import HiveMetastore
 from tests.support.ports import free_port
-
-_JAVA_OPTIONS = [
-    "-Xmx1g",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+UseSerialGC",
-    *(
-        f"--add-opens=java.base/{package}=ALL-UNNAMED"
-        for package in (
-            *("java.lang", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.text", "java.time"),
-            *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "java.util.regex"),
-        )
-    ),
-]
-
 
 _JARS = ("hive-exec", "hive-service", "hive-llap-client", "hive-llap-common")
 """What PySpark's jars lack: the engine with all that it was built with, the server, and classes that its functions name."""
@@ -62,23 +45,17 @@ class HiveEngine:
 @contextmanager
 def running_hive(metastore: HiveMetastore) -> Iterator[HiveEngine]:
     """Start the server on a metastore, with PySpark's jars after its own."""
-    classpath = [*(str(jar) for name in _JARS for jar in jars(name)), f"{Path(pyspark.__file__).parent}/jars/*"]
-    gateway_port = launch_gateway(classpath=":".join(classpath), javaopts=_JAVA_OPTIONS, die_on_exit=True)
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=gateway_port))
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            conf, port = gateway.jvm.org.apache.hadoop.hive.conf.HiveConf(), free_port()
-            for key, value in _settings(metastore, folder, port).items():
-                conf.set(key, value)
-            server = gateway.jvm.org.apache.hive.service.server.HiveServer2()
-            server.init(conf)
-            server.start()
-            url = f"jdbc:hive2://127.0.0.1:{port}/default"
-            connection = gateway.jvm.org.apache.hive.jdbc.HiveDriver().connect(url, gateway.jvm.java.util.Properties())
-            yield HiveEngine(connection)
-            connection.close()
-    finally:
-        gateway.shutdown()
+    with running_java(*_JARS) as java, tempfile.TemporaryDirectory() as folder:
+        conf, port = java.jvm.org.apache.hadoop.hive.conf.HiveConf(), free_port()
+        for key, value in _settings(metastore, folder, port).items():
+            conf.set(key, value)
+        server = java.jvm.org.apache.hive.service.server.HiveServer2()
+        server.init(conf)
+        server.start()
+        url = f"jdbc:hive2://127.0.0.1:{port}/default"
+        connection = java.jvm.org.apache.hive.jdbc.HiveDriver().connect(url, java.jvm.java.util.Properties())
+        yield HiveEngine(connection)
+        connection.close()
 
 
 def _settings(metastore: HiveMetastore, folder: str, port: int) -> dict[str, str]:

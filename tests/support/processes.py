@@ -7,8 +7,9 @@ import os
 import subprocess
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import psutil
 
@@ -91,3 +92,21 @@ def wait_until(condition: Callable[[], object], awaited: str, seconds: float = 2
     while not condition():
         assert time.monotonic() < deadline, f"{awaited} did not come within {seconds} s"
         time.sleep(0.05)
+
+
+@contextmanager
+def running_server(name: str, command: Sequence[str], log: Path, answers: Callable[[], object]) -> Iterator[None]:
+    """Run a server in the folder of its log; the body begins when it answers, and the server ends with it."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, cwd=log.parent, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+    def is_up() -> object:
+        assert process.poll() is None, log.read_text()[-4000:]
+        return answers()
+
+    try:
+        wait_until(is_up, f"an answer of {name}")
+        yield
+    finally:
+        process.terminate()
+        process.wait()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,9 +12,7 @@ import httpx
 
 from tests.support.downloads import jars, unpacked
 from tests.support.ports import free_port
-
-_PATIENCE = 240
-"""Seconds that a busy machine may take to start it."""
+from tests.support.processes import running_server
 
 _SETTINGS = {
     "coordinator": "true",
@@ -119,16 +115,11 @@ def running_trino(folder: Path) -> Iterator[Trino]:
         *(f"-D{name}={folder / file}" for name, file in places.items()),
         *("-cp", f"{server}/lib/*", "io.trino.server.TrinoServer"),
     ]
-    log = folder / "server.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-    try:
-        with httpx.Client(base_url=uri, headers=_HEADERS, timeout=240) as client:
-            _wait_for(client, process, log)
-            yield Trino(uri, client)
-    finally:
-        process.terminate()
-        process.wait()
+    with (
+        httpx.Client(base_url=uri, headers=_HEADERS, timeout=240) as client,
+        running_server("Trino", command, folder / "server.log", lambda: _has_started(client)),
+    ):
+        yield Trino(uri, client)
 
 
 def _plugins(server: Path, folder: Path) -> Path:
@@ -142,12 +133,7 @@ def _plugins(server: Path, folder: Path) -> Path:
     return folder / "plugin"
 
 
-def _wait_for(client: httpx.Client, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        with suppress(httpx.TransportError):
-            if client.get("/v1/info").json().get("starting") is False:
-                return
-        assert process.poll() is None, log.read_text()[-4000:]
-        assert time.monotonic() < deadline, "Trino does not start"
-        time.sleep(0.1)
+def _has_started(client: httpx.Client) -> bool:
+    with suppress(httpx.TransportError):
+        return client.get("/v1/info").json().get("starting") is False
+    return False

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,9 +13,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from tests.support.downloads import jars, unpacked
 from tests.support.object_store import BUCKET, ENVIRONMENT, running_bucket
 from tests.support.ports import free_port
-
-_PATIENCE = 240
-"""Seconds that a busy machine may take to start it."""
+from tests.support.processes import running_server
 
 _STORE = "nessie.catalog.service.s3.default-options"
 
@@ -68,20 +64,9 @@ def running_nessie(folder: Path) -> Iterator[Nessie]:
         *(f"-D{key}={value}" for key, value in settings.items()),
         *("-jar", str(jars("nessie")[0])),
     ]
-    log = folder / "server.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-    try:
-        nessie = Nessie(f"http://127.0.0.1:{port}/iceberg", store_port)
-        deadline = time.monotonic() + _PATIENCE
-        while not _answers(nessie.uri):
-            assert process.poll() is None, log.read_text()[-4000:]
-            assert time.monotonic() < deadline, "Nessie does not start"
-            time.sleep(0.1)
+    nessie = Nessie(f"http://127.0.0.1:{port}/iceberg", store_port)
+    with running_server("Nessie", command, folder / "server.log", lambda: _answers(nessie.uri)):
         yield nessie
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def _answers(uri: str) -> bool:
