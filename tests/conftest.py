@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import logging
 import os
 import shutil
 import sys
@@ -162,6 +163,12 @@ def fault_report() -> FaultReport:
 def pytest_unconfigure(config: pytest.Config) -> None:  # noqa: ARG001 - pytest's signature
     """Remove the Airflow home, and the cache in it."""
     shutil.rmtree(_AIRFLOW_HOME, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def root_logger() -> None:
+    """Python's default level, which Airflow lowers for all later tests of the process once it configures its logging."""
+    logging.getLogger().setLevel(logging.WARNING)
 
 
 @pytest.fixture(scope="session")
