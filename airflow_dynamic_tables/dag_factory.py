@@ -45,7 +45,7 @@ from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableR
 from airflow_dynamic_tables.operators.maintenance import SweepOperator
 from airflow_dynamic_tables.operators.run_arguments import OF_CONTINUOUS, OF_TABLE, of_group
 from airflow_dynamic_tables.schedulers.base import DAG_TAG
-from airflow_dynamic_tables.services.refresh.preview import not_supported_yet, warnings
+from airflow_dynamic_tables.services.refresh.preview import not_schedulable, warnings
 from airflow_dynamic_tables.services.settings import find_catalogs_file
 from airflow_dynamic_tables.task_group import put_in_order, refresh_task
 
@@ -107,7 +107,7 @@ def _all_dags(path: Path, access: DagAccess) -> list[DAG]:
         for told in warnings(table):
             log.warning("%s:%s: %s: %s", table.path, table.line, table.identifier, told)
         # A table that cannot be refreshed is an import error of its file.
-        if why := not_supported_yet(table):
+        if why := not_schedulable(table):
             refused.add([at(f"{table.identifier}: {why}")])
         elif not is_airflows(table):
             continue
@@ -139,7 +139,7 @@ def _told(refused: Mistakes, table: DynamicTable) -> Iterator[None]:
 def _one_dag(path: Path, access: DagAccess, dag_id: str) -> list[DAG]:
     definitions = load_workflow(path, dag_id, access.catalogs_file)
     tables = [table for table in definitions.topological() if table.workflow_id == dag_id and is_airflows(table)]
-    tables = [table for table in tables if not not_supported_yet(table)]
+    tables = [table for table in tables if not not_schedulable(table)]
     if not tables:
         return []
     return [build_group_dag(tables, definitions, access) if tables[0].dag else build_dag(tables[0], definitions, access)]

@@ -782,9 +782,9 @@ def test_a_task_process_builds_only_its_own_group(grouped: Path, monkeypatch: py
 def test_a_broken_table_hides_no_other_of_its_group(grouped: Path, caplog: pytest.LogCaptureFixture) -> None:
     (grouped / "broken.yaml").write_text(
         "defaults: {dag: sales, timezone: Europe/Berlin}\ndynamic_tables:\n- {name: a, freshness: 1 day, query: SELECT 1 AS x, "
-        'on_failure_callback: "os:nothing"}\n- {name: b, freshness: 1 day, refresh_mode: incremental, query: SELECT 1 AS x}\n'
+        'on_failure_callback: "os:nothing"}\n- {name: b, freshness: 1 day, scheduler: dolfin, query: SELECT 1 AS x}\n'
     )
     dag = load(grouped)[SALES]
     assert len(dag.tasks) == 3
     assert f"{grouped}/broken.yaml:3:1: default.default.a: on_failure_callback: 'os:nothing' cannot be imported" in caplog.text
-    assert f"{grouped}/broken.yaml:4:1: default.default.b: incremental refresh is not supported yet" in caplog.text
+    assert f"{grouped}/broken.yaml:4:1: default.default.b: nobody brings a scheduler 'dolfin'" in caplog.text

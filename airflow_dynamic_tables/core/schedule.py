@@ -144,6 +144,11 @@ class RefreshMode(StrEnum):
     AUTO = "AUTO"
     FULL = "FULL"
     INCREMENTAL = "INCREMENTAL"
+    """Only the partitions whose sources changed, or all rows if they are unknown."""
+
+    INCREMENTAL_STRICT = "INCREMENTAL_STRICT"
+    """Only the partitions whose sources changed; the refresh is refused if they are unknown."""
+
     CONTINUOUS = "CONTINUOUS"
 
 
@@ -159,9 +164,9 @@ class ModeDecision:
 def decide(declared: RefreshMode, freshness: Freshness | None, threshold: Freshness = FRESHNESS_THRESHOLD) -> ModeDecision:
     """A declared mode wins; AUTO is CONTINUOUS when the freshness is below the threshold, else FULL (FLIP-435).
 
-    Without a freshness, FULL and INCREMENTAL have one hour and the others three minutes, which then decides as if declared.
+    Without a freshness, AUTO and CONTINUOUS have three minutes, which then decides as if declared, and the others one hour.
     """
-    batch = declared in (RefreshMode.FULL, RefreshMode.INCREMENTAL)
+    batch = declared not in (RefreshMode.AUTO, RefreshMode.CONTINUOUS)
     actual = freshness or (DEFAULT_FULL_FRESHNESS if batch else DEFAULT_CONTINUOUS_FRESHNESS)
     if declared is not RefreshMode.AUTO:
         origin = "" if freshness else f", with the default freshness of {actual} as none is declared"

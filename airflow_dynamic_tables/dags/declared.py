@@ -25,7 +25,7 @@ from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTIO
 from airflow_dynamic_tables.schedulers.base import DEFAULT_SCHEDULER
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.project import conventions_of
-from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
+from airflow_dynamic_tables.services.refresh.preview import not_schedulable
 from airflow_dynamic_tables.services.settings import parse_threshold, threshold_in
 
 _POD = "pod_override"
@@ -183,7 +183,7 @@ def refreshable(table: DynamicTable) -> DynamicTable:
 
     :raises DefinitionError: if it cannot be refreshed, or names something that Airflow lacks.
     """
-    problem = not_supported_yet(table)
+    problem = not_schedulable(table)
     try:
         refresh_settings(table)
     except ConfigurationError as error:

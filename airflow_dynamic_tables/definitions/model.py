@@ -382,6 +382,11 @@ class DynamicTable:
         return self.mode is RefreshMode.CONTINUOUS
 
     @property
+    def is_incremental(self) -> bool:
+        """Whether a refresh replaces only the partitions whose sources changed."""
+        return self.mode in (RefreshMode.INCREMENTAL, RefreshMode.INCREMENTAL_STRICT)
+
+    @property
     def may_be_quarantined(self) -> bool:
         """Whether a refresh may end with a stage that waits for a manual decision."""
         return any(bounds.action is Action.QUARANTINE for bounds in self.row_counts)

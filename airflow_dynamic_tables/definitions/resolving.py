@@ -32,6 +32,7 @@ from airflow_dynamic_tables.definitions.table_rules import (
     change_mistakes,
     forbidden_mistakes,
     group_mistakes,
+    incremental_mistakes,
     renaming_mistakes,
     source_mistakes,
     table_mistakes,
@@ -118,7 +119,8 @@ class Resolver:
         every = chain(table_mistakes(entry, declared, expansion), forbidden_mistakes(entry, declared, self.allowed))
         named = partial(self._named, entry.scope)
         of_names = chain(change_mistakes(entry, declared, expansion, named), waiting_mistakes(entry, declared, named))
-        mistakes = list(islice(chain(every, of_names), most))
+        read = (self._known[one] for one in (expansion.origins if expansion is not None else ()) if one in self._known)
+        mistakes = list(islice(chain(every, of_names, incremental_mistakes(entry, declared, read)), most))
         self.mistakes.add(mistakes)
         if expansion is None or not entry.sound or mistakes:
             return None

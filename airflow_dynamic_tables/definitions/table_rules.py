@@ -116,6 +116,31 @@ def change_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansi
             yield entry.mistake("on_change", f"the query does not read {identifier}", name)
 
 
+def incremental_mistakes(entry: Entry, declared: TableDeclaration, read: Iterable[Entry]) -> Iterator[Mistake]:
+    """Yield mistakes of a table whose refreshes are incremental.
+
+    :param read: the entries of the tables that its query reads, as far as they are defined.
+    """
+    if not entry.dropped.isdisjoint({"freshness", "refresh_mode"}):
+        return
+    mode = mode_decision(entry, declared).mode
+    if mode not in (RefreshMode.INCREMENTAL, RefreshMode.INCREMENTAL_STRICT):
+        return
+    place = "refresh_mode" if declared.refresh_mode else "name"
+    said = f"refresh_mode: {mode.lower()}"
+    for key in ("late", "initial"):
+        if getattr(declared, key) is not None:
+            yield entry.mistake(key, f"with '{said}' every partition whose sources changed is refreshed; take {key!r} away")
+    if declared.over(entry.defaults).skip_unchanged is False:
+        yield entry.mistake(place, f"'skip_unchanged: false' refreshes all rows, and '{said}' those that changed; take one away")
+    if mode is RefreshMode.INCREMENTAL_STRICT and not declared.partitioned_by:
+        yield entry.mistake(place, "only partitions are refreshed in this mode, so 'partitioned_by' must name their keys")
+    for source in read:
+        if isinstance(source.declaration, SourceDeclaration) and source.declaration.watermark == "source":
+            message = f"the watermark of {source.identifier} decides which partitions are refreshed; write 'refresh_mode: full'"
+            yield entry.mistake(place, message)
+
+
 def waiting_mistakes(entry: Entry, declared: TableDeclaration, named: Named) -> Iterator[Mistake]:
     """Yield mistakes of what a table waits for: the assets that refresh it, or their absence, and data."""
     for number, awaited in enumerate(declared.wait_for):

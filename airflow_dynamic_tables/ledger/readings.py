@@ -23,7 +23,14 @@ from airflow_dynamic_tables.clients.database.tables import (
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import PartitionSet, parse_spec
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
-from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions, PartitionChange, Readings, SourceState, sorted_text
+from airflow_dynamic_tables.core.refresh.source_changes import (
+    Made,
+    MadePartitions,
+    PartitionChange,
+    Readings,
+    SourceState,
+    sorted_text,
+)
 from airflow_dynamic_tables.ledger.base import RefreshState
 
 _WITHOUT_VERSION = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.SKIPPED)
@@ -70,7 +77,8 @@ class SqlReadings:
         """Return the refresh that last made each partition of a table, as far as the ledger knows it."""
         query = select(made_partitions).where(made_partitions.c.table_name == str(table))
         with self._database.transaction() as connection:
-            return MadePartitions({row.partition: (row.version, row.token) for row in connection.execute(query)})
+            rows = connection.execute(query).all()
+        return MadePartitions({row.partition: Made(row.version, row.token, row.recipe) for row in rows})
 
 
 def lock_table(database: Database, connection: Connection, table: TableIdentifier) -> None:
@@ -143,7 +151,7 @@ def record_made(connection: Connection, token: str) -> None:
         if replaced := [{"replaced": text} for text in known if text and made.covers(parse_spec(text))]:
             is_replaced = made_partitions.c.partition == bindparam("replaced")
             connection.execute(delete(made_partitions).where(of_table, is_replaced), replaced)
-    row = {"table_name": table, "version": version, "token": token}
+    row = {"table_name": table, "version": version, "token": token, "recipe": refresh["recipe"] or None}
     if rows := [{**row, "partition": text} for text in {sorted_text(spec) for spec in made}]:
         connection.execute(insert(made_partitions), rows)
 

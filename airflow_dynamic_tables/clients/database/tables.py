@@ -167,6 +167,7 @@ made_partitions = Table(
     Column("partition", String(2048), primary_key=True),
     Column("version", Integer, nullable=False),
     Column("token", String(255)),
+    Column("recipe", String(64)),
 )
 """One row per partition of a table: the refresh that made it last, or null if it is no longer as that refresh made it."""
 

@@ -73,6 +73,12 @@ class ReasonCode(StrEnum):
     LATE_DATA = "LATE_DATA"
     """Sources of older partitions changed, and no others."""
 
+    SOURCES_CHANGED = "SOURCES_CHANGED"
+    """Sources of these partitions changed."""
+
+    NOT_INCREMENTAL = "NOT_INCREMENTAL"
+    """It is not certain which partitions of an incremental table are out of date, so all rows are replaced."""
+
     UPDATED = "UPDATED"
     """An asset was updated."""
 

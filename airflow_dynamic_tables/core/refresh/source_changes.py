@@ -148,14 +148,36 @@ class SourceHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class MadePartitions:
-    """The refresh that last made each partition of a table: the number of its version, and its token.
+class Made:
+    """The refresh that made a partition: the number of its version, its token, and the digest of the definition.
 
-    Partitions are the texts of :func:`sorted_text`. A spec that omits keys stands for all their values, so an empty text is the
-    complete table. The token is ``None`` if the partition is no longer as that refresh made it.
+    The token is ``None`` if the partition is no longer as that refresh made it, the digest if it is unknown.
     """
 
-    refreshes: Mapping[str, tuple[int, str | None]]
+    version: int
+    token: str | None
+    recipe: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MadePartitions:
+    """The refresh that last made each partition of a table.
+
+    Partitions are the texts of :func:`sorted_text`. A spec that omits keys stands for all their values, so an empty text is the
+    complete table.
+    """
+
+    refreshes: Mapping[str, Made]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a refresh has made the complete table."""
+        return "" in self.refreshes
+
+    @property
+    def recipes(self) -> set[str | None]:
+        """The digests of the definitions that made the partitions."""
+        return {made.recipe for made in self.refreshes.values()}
 
     def covers(self, spec: Mapping[str, str | None]) -> bool:
         """Return whether a refresh has made a partition."""
@@ -163,9 +185,10 @@ class MadePartitions:
 
     def token(self, spec: Mapping[str, str | None]) -> str | None:
         """Return the token of the refresh that last made a partition; ``None`` if it is unknown."""
-        return max(self._covering(spec), key=lambda each: each[0], default=(0, None))[1]
+        made = max(self._covering(spec), key=lambda each: each.version, default=None)
+        return made.token if made is not None else None
 
-    def _covering(self, spec: Mapping[str, str | None]) -> list[tuple[int, str | None]]:
+    def _covering(self, spec: Mapping[str, str | None]) -> list[Made]:
         covering = chain.from_iterable(combinations(spec.items(), size) for size in range(len(spec) + 1))
         texts = (sorted_text(dict(items)) for items in covering)
         return [self.refreshes[text] for text in texts if text in self.refreshes]

@@ -163,7 +163,7 @@ _OURS = "dynamic_table"
 _LONGEST_DAG = 200
 """Maximum length of the name of a DAG, so that Airflow accepts its id."""
 
-REFRESH_MODES = ("auto", "full", "incremental", "continuous")
+REFRESH_MODES = ("auto", "full", "incremental", "incremental_strict", "continuous")
 
 
 def _lower(value: object) -> object:

@@ -227,7 +227,7 @@ def caught_up(workspace: Workspace, request: RefreshRequest, registered: Registe
     """
     current = registered.current()
     asked_for = request.partitions is not None or request.full_refresh or request.batch is not None
-    if asked_for or not request.table.formatters:
+    if asked_for or request.is_incremental or not request.table.formatters:
         return request
     if not (request.catches_up or request.is_scheduled):
         return replace(request, begins="it starts at the requested schedule time") if current is None else request
@@ -243,7 +243,7 @@ def with_catch_up(
 ) -> TablePlan:
     """Add the missed ticks that a refresh would catch up on to its plan, without side effects. Watermark sources are skipped."""
     request = RefreshRequest(table, sources, plan.schedule_time, token="", owner="", catches_up=True)
-    if request.has_watermark or not table.formatters:
+    if request.has_watermark or request.is_incremental or not table.formatters:
         return plan
     try:
         found = caught_up(workspace, request, registered_or_new(workspace, table))
@@ -347,6 +347,8 @@ def fresh_then(
         return None
     current = registered.current()
     reached = None if request.complete_until == NEVER else request.complete_until or request.schedule_time
+    if request.table.is_incremental:
+        return reached if request.is_incremental or partitions.is_whole else found_fresh(workspace, current)
     if has_watermark or not request.table.formatters:
         # Partitions named by hand do not advance the time up to which the table is fresh.
         return reached if request.partitions is None else found_fresh(workspace, current)
@@ -395,7 +397,7 @@ def is_unbroken(workspace: Workspace, request: RefreshRequest, partitions: Parti
     """Return whether no tick before the data timestamp is missing after these partitions are refreshed."""
     if request.unbroken is not None:
         return request.unbroken
-    if current is None or partitions.is_whole or not request.table.formatters:
+    if current is None or partitions.is_whole or request.is_incremental or not request.table.formatters:
         return True
     made = workspace.ledger.get_refresh(current.token)
     return made is not None and made.unbroken is True

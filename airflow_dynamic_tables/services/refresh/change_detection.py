@@ -19,6 +19,7 @@ from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.refresh.catching_up import standing
 from airflow_dynamic_tables.services.refresh.comparison import Comparison
+from airflow_dynamic_tables.services.refresh.incremental import find_changed
 from airflow_dynamic_tables.services.refresh.late_changes import find_late
 from airflow_dynamic_tables.services.refresh.planning import Bound, ToDo, bind_inputs
 from airflow_dynamic_tables.services.refresh.preview import why_it_varies
@@ -58,10 +59,20 @@ def what_remains(workspace: Workspace, request: RefreshRequest, registered: Regi
     """Return the work of a refresh, if it is scheduled without unchanged partitions. If none remains, record a skip."""
     if request.only_dirty:
         return _dirty(workspace, request, registered)
+    if request.is_incremental and to_do.growth is None:
+        return _incremental(workspace, request, registered)
     remaining = _without_unchanged(workspace, request, registered, to_do)
     if isinstance(remaining, Skipped) or (nothing := _nothing_to_do(request, remaining)) is None:
         return remaining
     return skip(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, nothing), growth=remaining.growth)
+
+
+def _incremental(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> ToDo | Skipped:
+    """Return the work of an incremental refresh; if the table equals its query, record a skip."""
+    to_do = find_changed(workspace, request, registered)
+    if not to_do.partitions.is_empty or to_do.change is None:
+        return to_do
+    return skip(workspace, request, Reason(ReasonCode.UNCHANGED, to_do.change.text), registered.current())
 
 
 def _dirty(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> ToDo | Skipped:

@@ -61,9 +61,9 @@ class Comparison:
         if refresh.recipe != self._bound.recipe:
             return "its definition changed"
         self.versions.add(refresh.version or 0)
-        own = self._since(refresh.token, str(self._bound.table.identifier), self._content)
-        if own is not None and own.concerns(spec, {key: key for key in self._bound.table.partition_keys}, self._kinds):
-            return f"the table is not as version {refresh.version} left it: {own.why}"
+        own = self.own_change_since(refresh.token)
+        if own is not None and self.concerns(own, spec):
+            return own.why
         changes = self.changes_since(refresh.token)
         return next((change.why for change in changes if self.concerns(change, spec)), None)
 
@@ -81,6 +81,14 @@ class Comparison:
             found = ((source, self._since(token, source.identifier, source.state)) for source in self._bound.sources)
             self._changes[token] = [self._change(token, source, other) for source, other in found if other is not None]
         return self._changes[token]
+
+    def own_change_since(self, token: str | None) -> SourceChange | None:
+        """Return how the table differs from the state in which a refresh left it; ``None`` if it does not."""
+        name = str(self._bound.table.identifier)
+        if (difference := self._since(token, name, self._content)) is None:
+            return None
+        keys = {key: key for key in self._bound.table.partition_keys}
+        return SourceChange(name, f"the table is not as its refresh left it: {difference.why}", difference, keys, True, False)
 
     def _change(self, token: str | None, source: SourceBinding, difference: SourceDifference) -> SourceChange:
         return SourceChange(

@@ -316,7 +316,8 @@ class ToDo:
     """The work of a refresh, as determined before it took the lease.
 
     ``partitions`` are the partitions to replace, ``growth`` the sources with a watermark. ``bound`` are the inputs if they were
-    already compared with those of the version of token ``base``. ``late`` are older partitions whose sources changed.
+    already compared with those of the version of token ``base``. ``late`` are older partitions whose sources changed, ``change``
+    is the reason for the partitions of an incremental refresh.
     """
 
     partitions: PartitionSet
@@ -324,6 +325,7 @@ class ToDo:
     bound: Bound | None = None
     base: str | None = None
     late: LateChanges = NOTHING_LATE
+    change: Reason | None = None
 
     def bound_since(self, current: Version | None) -> Bound | None:
         """Return the compared inputs if there was no commit since; a later commit may have read newer inputs."""
@@ -331,6 +333,8 @@ class ToDo:
 
     def explained(self, reason: Reason) -> Reason:
         """Add the state of the sources to the reason of the refresh."""
+        if self.change is not None:
+            return Reason(self.change.code, f"{reason.text}; {self.change.text}")
         text = "; ".join(filter(None, (reason.text, str(self.growth or ""), str(self.late))))
         is_only_late = not self.partitions.is_empty and self.partitions == self.late.to_refresh
         return Reason(ReasonCode.LATE_DATA if is_only_late else reason.code, text)

@@ -9,9 +9,9 @@ from datetime import datetime
 from airflow_dynamic_tables.core.formats import FORMATS
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partition_dates import scheduled_partitions
-from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.schedule import RefreshMode, StrategyName
+from airflow_dynamic_tables.core.schedule import StrategyName
 from airflow_dynamic_tables.core.streaming.partition_commits import PREFIX as COMMIT
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import variation
@@ -61,7 +61,8 @@ def preview(table: DynamicTable, schedule_time: datetime, sources: Mapping[Table
     :param schedule_time: timezone-aware.
     """
     choice = choose(table, sources) if table.is_continuous else None
-    partitions = scheduled_partitions(schedule_time, table.freshness, table.formatters, table.timezone)
+    scheduled = scheduled_partitions(schedule_time, table.freshness, table.formatters, table.timezone)
+    partitions = WHOLE_TABLE if table.is_incremental else scheduled
     return TablePlan(
         identifier=str(table.identifier),
         freshness_seconds=table.freshness.seconds,
@@ -111,13 +112,6 @@ def warnings(table: DynamicTable) -> Iterator[str]:
         f"about {versions * VERSION_BYTES / 1e6:.1f} MB in {versions * VERSION_SECONDS:.1f} s of CPU; set a shorter "
         "version_max_age or fewer versions_to_keep, or neither: then fewer are kept the older they are"
     )
-
-
-def not_supported_yet(table: DynamicTable) -> str | None:
-    """Return why this release cannot refresh a valid table; ``None`` if it can."""
-    if table.mode in (RefreshMode.FULL, RefreshMode.CONTINUOUS):
-        return not_schedulable(table)
-    return f"{table.mode.lower()} refresh is not supported yet ({table.mode_reason}); set refresh_mode: full"
 
 
 def not_schedulable(table: DynamicTable) -> str | None:

@@ -150,6 +150,12 @@ class RefreshRequest:
             raise ConfigurationError(f"partition: {shown(str(error))}.") from error
 
     @property
+    def is_incremental(self) -> bool:
+        """Whether the changes of the sources determine which partitions are replaced, not the schedule time."""
+        is_asked_for = self.partitions is not None or self.full_refresh or self.only_dirty or self.batch is not None
+        return self.table.is_incremental and (self.is_scheduled or self.catches_up) and not is_asked_for
+
+    @property
     def has_watermark(self) -> bool:
         """Whether the partitions of a source, not the schedule, determine which partitions of the table are replaced."""
         return any(source.watermark is not None for source in self.sources.values())
@@ -212,7 +218,7 @@ def parse_partitions(text: str, formatters: Mapping[str, str] | None = None) -> 
 
 def requested_partitions(request: RefreshRequest) -> PartitionSet:
     """Return the partitions that a request replaces."""
-    if request.full_refresh or request.batch is not None:
+    if request.full_refresh or request.batch is not None or request.is_incremental:
         return WHOLE_TABLE
     if request.partitions is not None:
         return request.partitions
@@ -251,10 +257,13 @@ def check_partitions(workspace: Workspace, request: RefreshRequest) -> None:
 def overtaken(
     request: RefreshRequest, partitions: PartitionSet, current: Version | None, fresh: datetime | None
 ) -> Skipped | None:
-    """Skip a refresh of the complete table for an earlier schedule time, because it would overwrite newer data."""
+    """Skip a refresh of the complete table for an earlier schedule time, because it would overwrite newer data.
+
+    An incremental refresh counts as one, because it makes the complete table fresh up to its schedule time.
+    """
     if request.batch is not None and request.batch.follows is not None:
         return None  # the batch replaces nothing
-    if not partitions.is_whole or current is None or fresh is None or request.schedule_time >= fresh:
+    if not (partitions.is_whole or request.is_incremental) or current is None or fresh is None or request.schedule_time >= fresh:
         return None
     text = (
         f"{request.table.identifier} is already fresh up to {fresh.isoformat()} (version {current.number}); "

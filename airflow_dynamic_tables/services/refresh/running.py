@@ -36,7 +36,7 @@ from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.refresh.catching_up import caught_up, is_unbroken
 from airflow_dynamic_tables.services.refresh.change_detection import remember, skip, what_remains
 from airflow_dynamic_tables.services.refresh.planning import ToDo, Why, plan
-from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
+from airflow_dynamic_tables.services.refresh.preview import not_schedulable
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken, planned_partitions
 from airflow_dynamic_tables.services.refresh.upstream import complete_until
 from airflow_dynamic_tables.services.source_progress import Growth, look
@@ -121,13 +121,13 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
 
     :return: the attempt, or why there is none: the table is suspended or already fresher, no partitions were requested, or its
         inputs have not changed.
-    :raises UnsupportedError: if the refresh mode is not implemented, or the format cannot be staged and this was not accepted.
+    :raises UnsupportedError: if its scheduler cannot refresh it, or the format cannot be staged and this was not accepted.
     :raises ConflictError: if a live owner refreshes some of the same partitions.
     :raises UpstreamError: if a parent has no version yet.
     :raises ConfigurationError: if a partition value does not fit its column.
     :raises SchemaEvolutionError: if the partition keys of the table differ from its definition.
     """
-    if obstacle := not_supported_yet(request.table):
+    if obstacle := not_schedulable(request.table):
         raise UnsupportedError(f"{request.table.identifier}: {obstacle}.")
     trace(Step.BEGIN, request.token)
     since = time.monotonic()
@@ -281,8 +281,7 @@ def _check_not_overtaken(workspace: Workspace, attempt: Attempt) -> None:
     :raises OvertakenError: if it has.
     """
     newest = _newest(workspace, attempt.request, attempt.registered)
-    current = newest if attempt.stage.partitions.is_whole else None
-    if skipped := overtaken(attempt.request, attempt.stage.partitions, current, fresh_until(workspace, current)):
+    if skipped := overtaken(attempt.request, attempt.stage.partitions, newest, fresh_until(workspace, newest)):
         raise OvertakenError(skipped.reason.text)
 
 

@@ -2,153 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-from urllib.parse import urlsplit
-from uuid import uuid4
 
 import pytest
 
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
-from airflow_dynamic_tables.core.versions import Version
-from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.requests import Skipped
 from airflow_dynamic_tables.services.refresh.running import Attempt, begin, run
-from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
-from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.clock import Clock
-from tests.support.pyarrow_job import write_days
-
-DAYS = TableIdentifier("lake", "sales", "days")
-MARCH = datetime(2024, 3, 1, tzinfo=UTC)
-DAY = timedelta(days=1)
-BY_DAY = "SELECT ds, n FROM raw.facts"
-WITH_FACTOR = "SELECT f.ds, f.n * x.n AS n FROM raw.facts f CROSS JOIN raw.factor x"
-YAML = """
-defaults: {{catalog: lake, database: sales}}
-sources:
-- {{name: raw.facts, format: csv, path: {folder}/facts, schema: "n bigint, ds string", partitioned_by: [ds]}}
-- {{name: raw.factor, format: csv, path: {folder}/factor, schema: n bigint}}
-dynamic_tables:
-- name: days
-  freshness: 1 day
-  partitioned_by: [ds]
-  options: {{partition.fields.ds.date-formatter: yyyy-MM-dd}}
-  query: "{query}"
-  {settings}
-"""
-
-
-def name_of(day: int) -> str:
-    return f"{MARCH + day * DAY:%Y-%m-%d}"
-
-
-@dataclass
-class Bench:
-    """A table with a partition per day, over files of facts by day and a factor for all of them."""
-
-    workspace: Workspace
-    clock: Clock
-    folder: Path
-    query: str = BY_DAY
-    settings: str = "late: refresh"
-    tick: int = 0
-    plans: list[RefreshPlan] = field(default_factory=list)
-    writes: int = 0
-    fails: bool = False
-
-    def write(self, day: int, *numbers: int, name: str = "") -> None:
-        """Write a file of facts; every file looks as if it had been written an hour ago."""
-        self.writes += 1
-        self._write(self.folder / "facts" / f"ds={name_of(day)}" / f"{name or self.writes}.csv", numbers)
-
-    def write_factor(self, number: int) -> None:
-        self._write(self.folder / "factor" / "factor.csv", (number,))
-
-    def _write(self, file: Path, numbers: tuple[int, ...]) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(f"{number}\n" for number in numbers))
-        stamp = (datetime.now(UTC) - timedelta(hours=1)).timestamp() + self.writes
-        os.utime(file, (stamp, stamp))
-
-    def request(self) -> RefreshRequest:
-        path = self.folder / "sales.yaml"
-        path.write_text(YAML.format(folder=self.folder, query=self.query, settings=self.settings))
-        definitions = load_definitions(path)
-        token = str(uuid4())
-        time = MARCH + self.tick * DAY
-        return RefreshRequest(definitions.tables[DAYS], definitions.sources, time, token, token, is_scheduled=True)
-
-    def refresh(self, tick: int, **asked: object) -> Version | Skipped:
-        self.tick = tick
-        self.clock.time = max(self.clock.time + timedelta(minutes=1), MARCH + tick * DAY)
-        return run(self.workspace, replace(self.request(), **asked), self.submit)  # type: ignore[arg-type]
-
-    def submit(self, plan: RefreshPlan) -> None:
-        if self.fails:
-            raise JobFailedError("no")
-        self.plans.append(plan)
-        rows: dict[str, list[int]] = defaultdict(list)
-        numbers = {source.identifier: [int(n) for n in self._lines(source.files)] for source in plan.sources}
-        factor = sum(numbers.get("lake.raw.factor", [1]))
-        for source in plan.sources:
-            for file in source.files if source.partition_keys else ():
-                rows[file.split("ds=")[1][:10]] += [int(number) * factor for number in self._lines([file])]
-        planned = plan.partitions
-        write_days(plan, {day: found for day, found in rows.items() if planned.covers({"ds": day})})
-
-    @staticmethod
-    def _lines(files: list[str] | tuple[str, ...]) -> Iterator[str]:
-        for file in files:
-            yield from Path(urlsplit(file).path).read_text().split()
-
-    @property
-    def made(self) -> PartitionSet:
-        """The partitions that the last job made."""
-        return self.plans[-1].partitions
-
-    def rows(self) -> dict[str, list[int]]:
-        """The rows of the table by day, without those whose day is not over."""
-        table = self.workspace.catalog("lake").stores()[0].tables.load_table(("sales", "days"))  # type: ignore[attr-defined]
-        found: dict[str, list[int]] = defaultdict(list)
-        for row in table.scan().to_arrow().to_pylist():
-            found[row["ds"]].append(row["n"])
-        return {day: sorted(numbers) for day, numbers in found.items() if day < name_of(self.tick)}
-
-    def expected(self) -> dict[str, list[int]]:
-        """The rows that the query returns now, without those whose day is not over."""
-        factor = sum(map(int, self._lines([str(file) for file in (self.folder / "factor").glob("*.csv")]))) or 1
-        factor = factor if self.query == WITH_FACTOR else 1
-        found: dict[str, list[int]] = defaultdict(list)
-        for file in (self.folder / "facts").glob("*/*.csv"):
-            found[file.parent.name[3:]] += [int(number) * factor for number in self._lines([str(file)])]
-        return {day: sorted(numbers) for day, numbers in found.items() if numbers and day < name_of(self.tick)}
+from tests.support.daily_facts import BY_DAY, DAY, DAYS, MARCH, WITH_FACTOR, Bench, name_of, only, opened_bench
 
 
 @pytest.fixture
 def bench(clock: Clock, tmp_path: Path, empty_state: Path) -> Iterator[Bench]:
-    settings = WorkspaceSettings(f"sqlite:///{shutil.copy(empty_state, tmp_path)}", f"file://{tmp_path}/warehouse")
-    with open_workspace(settings, clock) as workspace:
-        bench = Bench(workspace, clock, tmp_path)
-        bench.write_factor(1)
-        for day in range(4):
-            bench.write(day, day)
+    with opened_bench(clock, tmp_path, empty_state) as bench:
         yield bench
-
-
-def only(*days: int) -> PartitionSet:
-    return PartitionSet.of({"ds": name_of(day)} for day in days)
 
 
 class TestRefresh:
@@ -264,26 +139,12 @@ class TestRefresh:
         bench.refresh(tick)
         for _ in range(12):
             for _ in range(chance.randrange(4)):
-                self._change(bench, chance, tick)
+                bench.change(chance, tick)
             tick += chance.randrange(3)
             bench.refresh(tick)
             assert bench.rows() == bench.expected()
         spared = sum(plan.action is RefreshAction.PARTITIONS for plan in bench.plans)
         assert spared or query == WITH_FACTOR
-
-    @staticmethod
-    def _change(bench: Bench, chance: Random, tick: int) -> None:
-        day = chance.randrange(-3, tick + 1)
-        folder = bench.folder / "facts" / f"ds={name_of(day)}"
-        match chance.randrange(5):
-            case 0 | 1:
-                bench.write(day, chance.randrange(100))
-            case 2:
-                bench.write(day, *range(chance.randrange(1, 4)), name="same")
-            case 3:
-                shutil.rmtree(folder, ignore_errors=True)
-            case 4:
-                bench.write_factor(chance.randrange(1, 5))
 
 
 class TestDirty:

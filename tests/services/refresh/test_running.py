@@ -25,7 +25,6 @@ from airflow_dynamic_tables.exceptions import (
     JobFailedError,
     SchemaEvolutionError,
     StageRejectedError,
-    UnsupportedError,
     UpstreamError,
 )
 from airflow_dynamic_tables.formats.base import CommitRequest
@@ -356,14 +355,6 @@ def test_partitions_named_by_hand_make_no_table_fresher(workspace: Workspace, tm
     assert version.data_timestamp == scheduled.schedule_time
     version = run(workspace, replace(by_hand, token="t3"), lambda plan: write_numbers(plan, (2024,)))
     assert version.data_timestamp == scheduled.schedule_time
-
-
-def test_a_mode_that_is_not_built_yet_is_refused(workspace: Workspace, tmp_path: Path) -> None:
-    path = tmp_path / "live.yaml"
-    path.write_text("dynamic_tables: [{name: live, freshness: 1 day, refresh_mode: incremental, query: SELECT 1 AS x}]\n")
-    (table,) = load_definitions(path).tables.values()
-    with pytest.raises(UnsupportedError, match=r"is not supported yet.* set refresh_mode: full"):
-        run(workspace, RefreshRequest(table, {}, MARCH, "t1", "o"), write_numbers)
 
 
 def test_the_plan_has_the_settings_that_decide_what_the_query_means(workspace: Workspace, tmp_path: Path) -> None:

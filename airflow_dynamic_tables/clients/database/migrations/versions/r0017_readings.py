@@ -34,6 +34,7 @@ def upgrade() -> None:
         sa.Column("partition", sa.String(length=2048), nullable=False),
         sa.Column("version", sa.Integer(), nullable=False),
         sa.Column("token", sa.String(length=255), nullable=True),
+        sa.Column("recipe", sa.String(length=64), nullable=True),
         sa.PrimaryKeyConstraint("table_name", "partition"),
     )
     op.add_column("dt_refreshes", sa.Column("restores", sa.Integer(), nullable=True))

@@ -1,0 +1,107 @@
+"""The search for dirty partitions: those whose sources changed after the refresh that made them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_dynamic_tables.core.partitions import parse_spec
+from airflow_dynamic_tables.core.refresh.reasons import OnChange
+from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions, SourceState, sorted_text
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.services.refresh.comparison import Comparison, SourceChange
+
+Spec = Mapping[str, str]
+"""A partition: values of the keys that are searched for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Effect:
+    """A change and the partitions that may have other rows after it, by their texts; ``None`` if any may."""
+
+    change: SourceChange
+    partitions: dict[str, dict[str, str]] | None
+
+
+class DirtySearch:
+    """Search for the dirty partitions of a table.
+
+    :param keys: the partition keys that distinguish the partitions that are searched for.
+    :param is_incremental: whether the table must equal its query: sources without versions or that were not read before, and
+        changes of the table by other engines count, too.
+    """
+
+    def __init__(
+        self,
+        table: DynamicTable,
+        comparison: Comparison,
+        made: MadePartitions,
+        keys: Sequence[str],
+        *,
+        is_incremental: bool = False,
+    ) -> None:
+        self._comparison = comparison
+        self._made = made
+        self._keys = tuple(keys)
+        self._on_change = table.on_change
+        self._is_incremental = is_incremental
+        self._found: dict[str | None, list[_Effect]] = {}
+
+    def why_any(self) -> str:
+        """Return the change that may have brought rows of any partition of a table that was made completely; empty if none."""
+        if not self._made.is_complete:
+            return ""  # it has the partitions that were scheduled or requested, and no others
+        return next((effect.change.why for effect in self._effects(self._made.token({})) if effect.partitions is None), "")
+
+    def dirty(self, own: SourceState | None, is_wanted: Callable[[Spec], bool] = lambda _: True) -> Iterator[tuple[Spec, str]]:
+        """Yield the dirty partitions with their first changes.
+
+        Partitions that no refresh has made are omitted, unless one has made the complete table.
+
+        :param own: the state of the table.
+        :param is_wanted: other partitions are not compared.
+        """
+        for _, spec in sorted(self._candidates(own).items()):
+            if self._made.covers(spec) and is_wanted(spec) and (why := self._why(spec)):
+                yield spec, why
+
+    def _candidates(self, own: SourceState | None) -> dict[str, Spec]:
+        """Return the partitions that the table has or had, and those that a source got, by their texts."""
+        texts = {*self._made.refreshes, *((own.partitions if own is not None else None) or {})}
+        specs: list[Mapping[str, str]] = [parse_spec(text) for text in texts if text]
+        if self._made.is_complete:
+            for effect in self._effects(self._made.token({})):
+                specs += (effect.partitions or {}).values()
+        known = ({key: spec[key] for key in self._keys if key in spec} for spec in specs)
+        return {sorted_text(spec): spec for spec in known if len(spec) == len(self._keys)}
+
+    def _why(self, spec: Spec) -> str:
+        effects = self._effects(self._made.token(spec))
+        return next((effect.change.why for effect in effects if self._concerns(effect, spec)), "")
+
+    def _concerns(self, effect: _Effect, spec: Spec) -> bool:
+        if effect.partitions is None:
+            return self._comparison.concerns(effect.change, spec)
+        return sorted_text(spec) in effect.partitions
+
+    def _effects(self, token: str | None) -> list[_Effect]:
+        """Return the changes since a refresh with the partitions that may have other rows."""
+        if token not in self._found:
+            self._found[token] = [self._effect(change) for change in self._changes(token)]
+        return self._found[token]
+
+    def _changes(self, token: str | None) -> list[SourceChange]:
+        """Return the changes since a refresh, without those of sources whose changes are ignored."""
+        changes = [
+            each for each in self._comparison.changes_since(token) if self._on_change.get(each.source) is not OnChange.IGNORE
+        ]
+        if self._is_incremental:
+            own = self._comparison.own_change_since(token)
+            return [*changes, own] if own is not None else changes
+        is_unknown = not self._comparison.is_known(token)
+        return [change for change in changes if change.has_versions and (is_unknown or not change.is_new)]
+
+    def _effect(self, change: SourceChange) -> _Effect:
+        keys = {key: change.keys.get(key, "") for key in self._keys}
+        specs = self._comparison.only_in(change, keys) if keys else None
+        return _Effect(change, None if specs is None else {sorted_text(spec): spec for spec in specs})

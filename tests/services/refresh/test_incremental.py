@@ -1,0 +1,266 @@
+"""Incremental refreshes: only the partitions whose sources changed are replaced, and the table equals its query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.exceptions import JobFailedError, UnsupportedError
+from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS
+from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.services.maintenance.compacting import compact
+from airflow_dynamic_tables.services.refresh.requests import Skipped
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
+from airflow_dynamic_tables.services.tables.source_reads import fresh_until
+from tests.support.clock import Clock
+from tests.support.daily_facts import BY_DAY, DAY, DAYS, MARCH, WITH_FACTOR, Bench, name_of, only, opened_bench
+
+
+@pytest.fixture
+def bench(clock: Clock, tmp_path: Path, empty_state: Path) -> Iterator[Bench]:
+    with opened_bench(clock, tmp_path, empty_state) as bench:
+        bench.settings = "refresh_mode: incremental"
+        bench.all_days = True
+        yield bench
+
+
+def last(bench: Bench) -> Refresh:
+    return bench.workspace.ledger.list_refreshes(DAYS)[0]
+
+
+def remove(bench: Bench, day: str) -> None:
+    """Remove the rows of a day as another engine does."""
+    table = bench.workspace.catalog("lake").stores()[0].tables.load_table(("sales", "days"))  # type: ignore[attr-defined]
+    table.delete(f"ds = '{day}'")
+
+
+def test_only_changed_partitions_are_replaced(bench: Bench) -> None:
+    bench.refresh(4)
+    assert bench.made.is_whole
+    bench.write(1, 10)
+    bench.write(-300, 7)
+    bench.write(9, 9)  # of a day that has not come yet
+    bench.refresh(5)
+    assert bench.made == only(-300, 1, 9)
+    assert bench.rows() == bench.expected()
+    refresh = last(bench)
+    assert (refresh.action, refresh.reason_code) == (RefreshAction.PARTITIONS, ReasonCode.SOURCES_CHANGED)
+    assert f"ds={name_of(-300)} to ds={name_of(9)} (3 partitions): lake.raw.facts moved" in refresh.reason
+    assert refresh.data_timestamp == MARCH + 5 * DAY
+
+
+def test_nothing_is_done_if_nothing_changed(bench: Bench) -> None:
+    bench.refresh(4)
+    skipped = bench.refresh(5)
+    assert isinstance(skipped, Skipped)
+    assert skipped.reason.code is ReasonCode.UNCHANGED
+    assert last(bench).data_timestamp == MARCH + 5 * DAY
+    by_hand = bench.refresh(5, is_scheduled=False, catches_up=True)
+    assert isinstance(by_hand, Skipped)
+
+
+def test_partitions_of_missed_ticks_are_made_at_once(bench: Bench) -> None:
+    bench.refresh(4)
+    for day in range(4, 20):
+        bench.write(day, day)
+    bench.refresh(30)
+    assert bench.made == only(*range(4, 20))
+    assert bench.rows() == bench.expected()
+    assert last(bench).data_timestamp == MARCH + 30 * DAY
+
+
+def test_a_change_that_cannot_be_mapped_replaces_all_rows(bench: Bench) -> None:
+    bench.query = WITH_FACTOR
+    bench.refresh(4)
+    bench.write_factor(3)
+    bench.write(1, 10)
+    bench.refresh(5)
+    assert bench.made.is_whole
+    assert last(bench).reason_code is ReasonCode.NOT_INCREMENTAL
+    assert "lake.raw.factor moved" in last(bench).reason
+    bench.write(2, 20)
+    bench.refresh(6)
+    assert bench.made == only(2), "the change counts once"
+    assert bench.rows() == bench.expected()
+
+
+def test_another_query_replaces_all_rows(bench: Bench) -> None:
+    """Also if a partition was made of the new query by hand."""
+    bench.refresh(4)
+    bench.write_factor(3)
+    bench.query = WITH_FACTOR
+    bench.refresh(4, is_scheduled=False, partitions=only(1))
+    assert bench.made == only(1)
+    bench.refresh(5)
+    assert bench.made.is_whole
+    assert "its definition changed" in last(bench).reason
+    assert bench.rows() == bench.expected()
+
+
+def test_a_table_that_was_made_by_its_schedule(bench: Bench) -> None:
+    bench.settings = "initial: latest"
+    bench.refresh(4)
+    assert bench.made == only(3)
+    bench.settings = "refresh_mode: incremental"
+    bench.refresh(5)
+    assert bench.made.is_whole
+    assert bench.rows() == bench.expected()
+
+
+def test_rows_that_another_engine_removed_are_made_again(bench: Bench) -> None:
+    bench.refresh(4)
+    remove(bench, name_of(2))
+    bench.refresh(4, is_scheduled=False, partitions=only(0))  # does not hide it
+    bench.refresh(5)
+    assert bench.made == only(2)
+    assert bench.rows() == bench.expected()
+
+
+def test_a_refresh_that_fails_is_repeated_by_partition(bench: Bench) -> None:
+    bench.refresh(4)
+    bench.write(1, 10)
+    bench.fails = True
+    with pytest.raises(JobFailedError):
+        bench.refresh(5)
+    bench.fails = False
+    bench.refresh(5, is_scheduled=False, catches_up=True)
+    assert bench.made == only(1)
+    assert bench.rows() == bench.expected()
+
+
+def test_a_change_during_the_refresh_is_found_by_the_next_one(bench: Bench) -> None:
+    bench.refresh(4)
+    bench.write(1, 10)
+    bench.tick = 5
+    bench.clock.time = MARCH + 5 * DAY
+
+    def submit(plan: RefreshPlan) -> None:
+        bench.submit(plan)
+        bench.write(1, 20)
+        bench.write(2, 20)
+
+    run(bench.workspace, bench.request(), submit)
+    bench.refresh(6)
+    assert bench.made == only(1, 2)
+    assert bench.rows() == bench.expected()
+
+
+def test_a_rollback_is_repaired(bench: Bench) -> None:
+    bench.refresh(4)
+    bench.write(1, 10)
+    bench.refresh(5)
+    bench.write(2, 20)
+    rollback(bench.workspace, RollbackRequest(DAYS, 1, "back", "me"))
+    bench.refresh(6)
+    assert bench.rows() == bench.expected()
+
+
+def test_a_compaction_changes_nothing(bench: Bench) -> None:
+    bench.refresh(4)
+    bench.write(1, *range(DEFAULT_LIMITS.many))
+    bench.scattered = True
+    bench.refresh(5)
+    assert compact(bench.workspace, DAYS).made == 1
+    assert isinstance(bench.refresh(6), Skipped)
+    bench.write(2, 10)
+    bench.refresh(7)
+    assert bench.made == only(2)
+
+
+def test_a_backfill_replaces_the_partitions_of_its_time(bench: Bench) -> None:
+    bench.refresh(4)
+    reached = last(bench).data_timestamp
+    bench.refresh(2, is_scheduled=False)
+    assert bench.made == only(1)
+    table = bench.workspace.existing_table(DAYS)
+    assert fresh_until(bench.workspace, table.current()) == reached
+    assert bench.rows() == bench.expected()
+
+
+def test_a_run_for_an_earlier_time_is_skipped(bench: Bench) -> None:
+    bench.refresh(5)
+    bench.write(1, 10)
+    skipped = bench.refresh(4)
+    assert isinstance(skipped, Skipped)
+    assert skipped.reason.code is ReasonCode.ALREADY_FRESH
+
+
+def test_a_source_whose_changes_are_ignored(bench: Bench) -> None:
+    bench.query = WITH_FACTOR
+    bench.settings = "refresh_mode: incremental\n  on_change: {raw.factor: ignore}"
+    bench.refresh(4)
+    bench.write_factor(3)
+    assert isinstance(bench.refresh(5), Skipped)
+    bench.write(1, 10)
+    bench.refresh(6)
+    assert bench.made == only(1)
+
+
+class TestStrict:
+    @pytest.fixture
+    def bench(self, bench: Bench) -> Bench:
+        bench.settings = "refresh_mode: incremental_strict"
+        bench.refresh(4)
+        return bench
+
+    def test_changed_partitions(self, bench: Bench) -> None:
+        bench.write(1, 10)
+        bench.refresh(5)
+        assert bench.made == only(1)
+
+    def test_all_rows_are_refused(self, bench: Bench) -> None:
+        bench.query = "SELECT ds, n + 1 AS n FROM raw.facts"
+        with pytest.raises(UnsupportedError, match=r"its definition changed\. Refresh all rows once with: .* --full-refresh"):
+            bench.refresh(5)
+        assert isinstance(bench.refresh(5, is_scheduled=False, full_refresh=True), Version)
+        bench.write(1, 10)
+        bench.refresh(6)
+        assert bench.made == only(1)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("query", [BY_DAY, WITH_FACTOR])
+def test_any_sequence_of_changes_equals_a_full_refresh(bench: Bench, query: str, seed: int) -> None:
+    """With failures, refreshes by hand, rollbacks, removals by another engine, and changes while the job runs."""
+    chance = Random(seed)
+    bench.query = query
+    tick = 4
+    bench.refresh(tick)
+    for _ in range(15):
+        for _ in range(chance.randrange(4)):
+            bench.change(chance, tick)
+        _happen(bench, chance, tick)
+        tick += chance.randrange(3)
+        bench.refresh(tick)
+        if bench.changes_meanwhile is not None:
+            bench.changes_meanwhile = None
+            bench.refresh(tick)
+        assert bench.rows() == bench.expected()
+        assert isinstance(bench.refresh(tick), Skipped)
+    assert RefreshAction.PARTITIONS in {plan.action for plan in bench.plans}
+
+
+def _happen(bench: Bench, chance: Random, tick: int) -> None:
+    match chance.randrange(8):
+        case 0:
+            bench.fails = True
+            with pytest.raises(JobFailedError):
+                bench.refresh(tick, is_scheduled=False, full_refresh=True)
+            bench.fails = False
+        case 1:
+            bench.refresh(tick, is_scheduled=False, partitions=only(chance.randrange(tick)))
+        case 2:
+            versions = [each.number for each in bench.workspace.existing_table(DAYS).versions()]
+            rollback(bench.workspace, RollbackRequest(DAYS, chance.choice(versions), str(chance.random()), "me"))
+        case 3:
+            remove(bench, chance.choice([*bench.rows()]))
+        case 4:
+            bench.changes_meanwhile = chance
