@@ -131,7 +131,7 @@ def incremental_mistakes(entry: Entry, declared: TableDeclaration, read: Iterabl
     for key in ("late", "initial"):
         if getattr(declared, key) is not None:
             yield entry.mistake(key, f"with '{said}' every partition whose sources changed is refreshed; take {key!r} away")
-    if declared.over(entry.defaults).skip_unchanged is False:
+    if vars(declared.over(entry.defaults))["skip_unchanged"] is False:
         yield entry.mistake(place, f"'skip_unchanged: false' refreshes all rows, and '{said}' those that changed; take one away")
     if mode is RefreshMode.INCREMENTAL_STRICT and not declared.partitioned_by:
         yield entry.mistake(place, "only partitions are refreshed in this mode, so 'partitioned_by' must name their keys")

@@ -347,13 +347,13 @@ def fresh_then(
         return None
     current = registered.current()
     reached = None if request.complete_until == NEVER else request.complete_until or request.schedule_time
-    if request.table.is_incremental:
-        return reached if request.is_incremental or partitions.is_whole else found_fresh(workspace, current)
     if has_watermark or not request.table.formatters:
         # Partitions named by hand do not advance the time up to which the table is fresh.
         return reached if request.partitions is None else found_fresh(workspace, current)
     if partitions.is_whole:
         return reached
+    if request.table.is_incremental:
+        return reached if request.is_incremental else found_fresh(workspace, current)
     fresh = fresh_until(workspace, current)
     if (request.catches_up or request.is_scheduled) and request.partitions is None:
         _check_still_fresh(workspace, request, current)

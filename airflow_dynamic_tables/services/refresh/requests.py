@@ -153,7 +153,7 @@ class RefreshRequest:
     def is_incremental(self) -> bool:
         """Whether the changes of the sources determine which partitions are replaced, not the schedule time."""
         is_asked_for = self.partitions is not None or self.full_refresh or self.only_dirty or self.batch is not None
-        return self.table.is_incremental and (self.is_scheduled or self.catches_up) and not is_asked_for
+        return (self.is_scheduled or self.catches_up) and not is_asked_for and self.table.is_incremental
 
     @property
     def has_watermark(self) -> bool:
