@@ -227,7 +227,7 @@ def caught_up(workspace: Workspace, request: RefreshRequest, registered: Registe
     """
     current = registered.current()
     asked_for = request.partitions is not None or request.full_refresh or request.batch is not None
-    if asked_for or request.is_incremental or not request.table.formatters:
+    if asked_for or not request.table.formatters or request.is_incremental:
         return request
     if not (request.catches_up or request.is_scheduled):
         return replace(request, begins="it starts at the requested schedule time") if current is None else request
@@ -397,7 +397,7 @@ def is_unbroken(workspace: Workspace, request: RefreshRequest, partitions: Parti
     """Return whether no tick before the data timestamp is missing after these partitions are refreshed."""
     if request.unbroken is not None:
         return request.unbroken
-    if current is None or partitions.is_whole or request.is_incremental or not request.table.formatters:
+    if current is None or partitions.is_whole or not request.table.formatters or request.is_incremental:
         return True
     made = workspace.ledger.get_refresh(current.token)
     return made is not None and made.unbroken is True
