@@ -135,6 +135,8 @@ def incremental_mistakes(entry: Entry, declared: TableDeclaration, read: Iterabl
         yield entry.mistake(place, f"'skip_unchanged: false' refreshes all rows, and '{said}' those that changed; take one away")
     if mode is RefreshMode.INCREMENTAL_STRICT and not declared.partitioned_by:
         yield entry.mistake(place, "only partitions are refreshed in this mode, so 'partitioned_by' must name their keys")
+    if (traits := FORMATS.get(format_of(entry, declared))) is not None and traits.in_server:
+        yield entry.mistake(place, "its server does not tell which rows others changed; write 'refresh_mode: full'")
     for source in read:
         if isinstance(source.declaration, SourceDeclaration) and source.declaration.watermark == "source":
             message = f"the watermark of {source.identifier} decides which partitions are refreshed; write 'refresh_mode: full'"

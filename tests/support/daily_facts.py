@@ -33,12 +33,12 @@ DAY = timedelta(days=1)
 BY_DAY = "SELECT ds, n FROM raw.facts"
 WITH_FACTOR = "SELECT f.ds, f.n * x.n AS n FROM raw.facts f CROSS JOIN raw.factor x"
 YAML = """
-defaults: {{catalog: lake, database: sales}}
+defaults: {{catalog: lake, database: sales, format: {format}}}
 sources:
 - {{name: raw.facts, format: csv, path: {folder}/facts, schema: "n bigint, ds string", partitioned_by: [ds]}}
 - {{name: raw.factor, format: csv, path: {folder}/factor, schema: n bigint}}
 dynamic_tables:
-- name: days
+- name: {name}
   freshness: 1 day
   partitioned_by: [ds]
   options: {{partition.fields.ds.date-formatter: yyyy-MM-dd}}
@@ -58,6 +58,8 @@ class Bench:
     workspace: Workspace
     clock: Clock
     folder: Path
+    table: TableIdentifier = DAYS
+    format: str = "iceberg"
     query: str = BY_DAY
     settings: str = "late: refresh"
     tick: int = 0
@@ -70,6 +72,12 @@ class Bench:
     """Random changes while a job runs."""
     all_days: bool = False
     """Whether the table must have the days that are not over, too."""
+
+    def begin(self) -> None:
+        """Write facts of four days, and a factor of one."""
+        self.write_factor(1)
+        for day in range(4):
+            self.write(day, day)
 
     def write(self, day: int, *numbers: int, name: str = "") -> None:
         """Write a file of facts; every file looks as if it had been written an hour ago."""
@@ -101,11 +109,12 @@ class Bench:
 
     def request(self) -> RefreshRequest:
         path = self.folder / "sales.yaml"
-        path.write_text(YAML.format(folder=self.folder, query=self.query, settings=self.settings))
+        named = {"name": self.table, "format": self.format, "folder": self.folder}
+        path.write_text(YAML.format(**named, query=self.query, settings=self.settings))
         definitions = load_definitions(path)
         token = str(uuid4())
         time = MARCH + self.tick * DAY
-        return RefreshRequest(definitions.tables[DAYS], definitions.sources, time, token, token, is_scheduled=True)
+        return RefreshRequest(definitions.tables[self.table], definitions.sources, time, token, token, is_scheduled=True)
 
     def refresh(self, tick: int, **asked: object) -> Version | Skipped:
         self.tick = tick
@@ -139,9 +148,8 @@ class Bench:
 
     def rows(self) -> dict[str, list[int]]:
         """The rows of the table by day."""
-        table = self.workspace.catalog("lake").stores()[0].tables.load_table(("sales", "days"))  # type: ignore[attr-defined]
         found: dict[str, list[int]] = defaultdict(list)
-        for row in table.scan().to_arrow().to_pylist():
+        for row in self.workspace.table(self.table, self.format).sample(10_000):
             found[row["ds"]].append(row["n"])
         return self._counted(found)
 
@@ -161,13 +169,11 @@ class Bench:
 
 @contextmanager
 def opened_bench(clock: Clock, folder: Path, empty_state: Path) -> Iterator[Bench]:
-    """Open a bench with facts of four days and a factor of one, over an embedded catalog."""
+    """Open a bench over an embedded catalog."""
     settings = WorkspaceSettings(f"sqlite:///{shutil.copy(empty_state, folder)}", f"file://{folder}/warehouse")
     with open_workspace(settings, clock) as workspace:
         bench = Bench(workspace, clock, folder)
-        bench.write_factor(1)
-        for day in range(4):
-            bench.write(day, day)
+        bench.begin()
         yield bench
 
 
