@@ -18,7 +18,7 @@ from airflow_dynamic_tables.jobs.driver import Driver
 from airflow_dynamic_tables.jobs.expectations import repeated, results, violations_in_stage, without_dropped
 from airflow_dynamic_tables.jobs.files import exactly
 from airflow_dynamic_tables.jobs.messages import message, refused
-from airflow_dynamic_tables.jobs.query import check_columns, settle_settings
+from airflow_dynamic_tables.jobs.query import at_schedule_time, check_columns, settle_settings
 from airflow_dynamic_tables.jobs.readers import bind, check_spelling
 from airflow_dynamic_tables.jobs.servers import ServerTable
 from airflow_dynamic_tables.jobs.writers import write
@@ -125,7 +125,7 @@ def _checked_query(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> Da
     for expected in plan.expectations:
         if expected.predicate is not None:
             driver.check_query(f"SELECT (\n{expected.predicate}\n)", ())
-    return spark.sql(plan.query)
+    return at_schedule_time(spark, plan, spark.sql(plan.query))
 
 
 def _staged_files(plan: RefreshPlan, driver: Driver, rows: int) -> tuple[StagedFile, ...]:

@@ -11,13 +11,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from py4j.java_gateway import JavaObject
-from pyspark.sql import SparkSession
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - pyspark's own habit
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, own_alias
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, JAVA_CALLS, Ability, ability_of
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding, named_times
 from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS, FIXED, TIME_ZONE, decides_rows
+from airflow_dynamic_tables.jobs.messages import message
 
 
 class SessionSettings(ABC):
@@ -167,6 +169,46 @@ def check_columns(spark: SparkSession, query: str, sources: Sequence[SourceBindi
                     f"a column of {source.identifier} is named {column.name}, as the database or catalog of a table is that the "
                     "query names before a column; within a subquery Spark takes the column; give the table an alias in FROM"
                 )
+
+
+def at_schedule_time(spark: SparkSession, plan: RefreshPlan, frame: DataFrame) -> DataFrame:
+    """The rows of a query with the plan's values of its functions of time, with the same columns.
+
+    A name that is a column of a source, or of a part of one, keeps its meaning for Spark.
+
+    :param frame: the query as it is written.
+    :raises ValueError: when it has other columns then.
+    """
+    if not plan.times:
+        return frame
+    columns = {name for source in plan.sources for name in _names(spark.table(source.view).schema)}
+    query = plan.query
+    for time in reversed(plan.times):
+        if not (time.is_name and query[time.start : time.end].lower() in columns):
+            query = f"{query[: time.start]}{time.sql}{query[time.end :]}"
+    before = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
+    try:
+        bound = spark.sql(query)
+        kinds = [field.dataType.simpleString() for field in bound.schema.fields]
+    except AnalysisException as error:
+        raise ValueError(f"{_otherwise(plan)}: {message(error)}") from error
+    if kinds != [kind for _, kind in before]:
+        raise ValueError(f"{_otherwise(plan)}, so that it has other types: {', '.join(kinds)}")
+    return bound.toDF(*(name for name, _ in before))
+
+
+def _otherwise(plan: RefreshPlan) -> str:
+    values = ", ".join(f"{name} is {sql}" for name, sql in named_times(plan.query, plan.times).items())
+    return f"the query cannot be read for its schedule time, when {values}; give the columns that name a time an alias"
+
+
+def _names(kind: T.DataType) -> set[str]:
+    """The names of columns and their fields, in lower case."""
+    if isinstance(kind, T.StructType):
+        return {name for field in kind.fields for name in ({field.name.lower()} | _names(field.dataType))}
+    if isinstance(kind, T.MapType):
+        return _names(kind.keyType) | _names(kind.valueType)
+    return _names(kind.elementType) if isinstance(kind, T.ArrayType) else set()
 
 
 def _parts(kind: T.DataType) -> list[str]:

@@ -216,7 +216,9 @@ def plan_test(workspace: Workspace, test: QueryTest, sources: Mapping[TableIdent
     bindings = tuple(SourceBinding(str(name), view, format="values", version="given") for name, view in views.items())
     time, partitions = _refreshed(test)
     why = (RefreshAction.FULL, f"test: {test.name}")
-    plan = bind_query(workspace, table, bindings).plan("test", time, why, workspace.settings.allowed)
+    bound = bind_query(workspace, table, bindings)
+    bound = bound.at(time) if test.schedule_time is not None else bound
+    plan = bound.plan("test", time, why, workspace.settings.allowed)
     plan = replace(plan, statement=statement(table.expanded_query, partitions), partitions=partitions)
     tables = tuple(_given_table(given[name], view, sources.get(name)) for name, view in views.items())
     return QueryTestPlan(plan, tables, test.expected.query)

@@ -6,7 +6,7 @@ The job runs from a zip with pyspark only, so this module depends on the standar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
@@ -132,12 +132,26 @@ class FunctionBinding:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundTime:
+    """A part of the query that Spark would evaluate by its clock, between two offsets, and its value as SQL.
+
+    If it ``is_name``, a word without parentheses, Spark takes a column of that name where there is one.
+    """
+
+    start: int
+    end: int
+    sql: str
+    is_name: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RefreshPlan:
     """The complete plan of one refresh; the job looks up nothing else.
 
     ``partitions`` is the exact set that is replaced. ``statement`` is the query for people, ``query`` the same with temporary
-    views and functions in place of tables and catalog functions. The job writes only below ``stage``. Its data files have Spark's
-    ``file_format``; they contain the partition columns with ``keys_in_files``, otherwise only the folder names do.
+    views and functions in place of tables and catalog functions, and ``times`` the values of its functions of time. The job
+    writes only below ``stage``. Its data files have Spark's ``file_format``; they contain the partition columns with
+    ``keys_in_files``, otherwise only the folder names do.
 
     ``comment`` is the table's, ``comments`` maps column names to theirs. ``data_timestamp`` is the time up to which the table is
     fresh after this refresh; ``None`` when only manually named partitions are refreshed. ``base`` is the current snapshot at
@@ -166,6 +180,7 @@ class RefreshPlan:
     partitions: PartitionSet = WHOLE_TABLE
     sources: tuple[SourceBinding, ...] = ()
     functions: tuple[FunctionBinding, ...] = ()
+    times: tuple[BoundTime, ...] = ()
     comment: str | None = None
     comments: Mapping[str, str] = field(default_factory=dict)
     timezone: str = "UTC"
@@ -220,6 +235,11 @@ class RefreshPlan:
         :raises ValueError: when the text is not a plan.
         """
         return _parse(cls, text, _with_layout)
+
+
+def named_times(query: str, times: Sequence[BoundTime]) -> dict[str, str]:
+    """Return the values of the functions of time of a query, by their text."""
+    return {query[time.start : time.end]: time.sql for time in times}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,20 @@
 """Detection of nondeterministic queries by an allowlist of functions.
 
 Unspecified results do not count: which rows a LIMIT without an order returns, the value of ``first``, the order of ties. Rows
-that were correct once stay correct. Counted is what is meant to differ between runs: the time, random values, the current
-user, and the files that are read.
+that were correct once stay correct. Counted is what is meant to differ between runs: random values, the current user, the files
+that are read, and the time unless it is bound.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from airflow_dynamic_tables.definitions.queries.dialect import SparkSQL
+from airflow_dynamic_tables.definitions.queries.times import STRINGS, times_named
 
 _STEADY_WORDS = """
 abs acos acosh add_months aes_decrypt aggregate any any_value approx_count_distinct approx_percentile array array_agg
@@ -92,24 +93,26 @@ _TIME_OF_RUN = re.compile(r"\s*(?:(?:now|today|tomorrow|yesterday)(?:\s+\S+)?|t?
 """Literals that Spark resolves by the clock: ``today``, and a time of day, which is of the day of the run."""
 
 _WORD = re.compile(r"\w+")
-_STRINGS = frozenset({TokenType.STRING, TokenType.RAW_STRING, TokenType.NATIONAL_STRING})
 _NAMES_WHAT_FOLLOWS = frozenset({"as", "with"})
 
 
-def variation(query: str, predicates: Iterable[str] = ()) -> str | None:
+def variation(query: str, predicates: Iterable[str] = (), *, binds_time: bool = False) -> str | None:
     """See :func:`airflow_dynamic_tables.definitions.queries.text.variation`."""
-    found = (reason for text in (query, *predicates) for reason in _reasons(text))
-    return next(found, None)
+    bound = {place for time in times_named(query) for place in range(time.start, time.end)} if binds_time else set()
+    of_query = _reasons(query, bound)
+    return next(of_query, None) or next((reason for text in predicates for reason in _reasons(text)), None)
 
 
-def _reasons(text: str) -> Iterator[str]:
+def _reasons(text: str, bound: Collection[int] = ()) -> Iterator[str]:
     try:
         tokens = list(SparkSQL().tokenize(text))
     except TokenError:
         yield "what it says cannot be read"
         return
     for number, token in enumerate(tokens):
-        if token.token_type in _STRINGS:
+        if token.start in bound:
+            continue
+        if token.token_type in STRINGS:
             if _TIME_OF_RUN.fullmatch(token.text):
                 yield f"'{token.text}' may mean a time that the clock decides"
         elif token.token_type is TokenType.IDENTIFIER or (

@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.permissions import Ability, Allowed
+from airflow_dynamic_tables.core.refresh.plan import BoundTime
 from airflow_dynamic_tables.core.refresh.source_changes import Origin
 
 _PIECE = re.compile(
@@ -24,6 +26,10 @@ _PIECE = re.compile(
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
 _EDGE = re.compile(r"/\*\+?|\*/")
+
+TIME_WORDS = re.compile(r"current_|curdate|localtimestamp|now|today|tomorrow|unix_timestamp|yesterday", re.IGNORECASE)
+"""Text without any of them names no time that can be bound."""
+
 _WITHIN_HINT = re.compile(r"""--|/\*|['"]""")
 
 
@@ -207,14 +213,27 @@ def same_query(first: str, second: str) -> bool:
     return parsing.same(first, second)
 
 
-def variation(query: str, predicates: Iterable[str] = ()) -> str | None:
+def variation(query: str, predicates: Iterable[str] = (), *, binds_time: bool = False) -> str | None:
     """Return why a query is nondeterministic, without a full stop; ``None`` when it is deterministic.
 
     :param predicates: conditions that filter or reject rows.
+    :param binds_time: what :func:`bind_times` binds in the query does not count.
     """
     from airflow_dynamic_tables.definitions.queries import nondeterminism as varying
 
-    return varying.variation(query, predicates)
+    return varying.variation(query, predicates, binds_time=binds_time)
+
+
+def bind_times(query: str, time: datetime, timezone: str, settings: Mapping[str, str]) -> tuple[BoundTime, ...]:
+    """Return what a query says about the time of its run, with the values that Spark would give it at another time.
+
+    :param settings: Spark settings of the query.
+    """
+    if TIME_WORDS.search(query) is None:
+        return ()
+    from airflow_dynamic_tables.definitions.queries import times
+
+    return times.bind_times(query, time, timezone, settings)
 
 
 def origins(query: str, column: str) -> Mapping[str, Origin]:

@@ -59,7 +59,7 @@ class Comparison:
         if refresh is None:
             return f"{describe(spec) or 'the complete table'} has never been built"
         if refresh.recipe != self._bound.recipe:
-            return "its definition changed"
+            return self._bound.why_other_recipe
         self.versions.add(refresh.version or 0)
         own = self.own_change_since(refresh.token)
         if own is not None and self.concerns(own, spec):

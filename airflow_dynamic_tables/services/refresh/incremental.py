@@ -56,7 +56,7 @@ def _search(workspace: Workspace, registered: RegisteredTable, bound: Bound) -> 
     if not made.is_complete:
         return WHOLE_TABLE, "no refresh has made the complete table yet"
     if made.recipes != {bound.recipe}:
-        return WHOLE_TABLE, "its definition changed"
+        return WHOLE_TABLE, bound.why_other_recipe
     if why := why_it_varies(table):
         return WHOLE_TABLE, why
     if registered.loaded.undone():

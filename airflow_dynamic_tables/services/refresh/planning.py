@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.plain import to_plain
 from airflow_dynamic_tables.core.refresh.permissions import Allowed
-from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, SourceBinding
+from airflow_dynamic_tables.core.refresh.plan import BoundTime, FunctionBinding, RefreshPlan, SourceBinding, named_times
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, LateChanges, SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source, option_problem, path_problem
@@ -28,6 +28,7 @@ from airflow_dynamic_tables.core.versions import Base, Version
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.model import KEYS, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
+from airflow_dynamic_tables.definitions.queries.text import bind_times
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
     DynamicTableError,
@@ -69,6 +70,7 @@ class Bound:
     sources: tuple[SourceBinding, ...]
     query: str
     functions: tuple[FunctionBinding, ...]
+    times: tuple[BoundTime, ...] = ()
 
     @property
     def settings(self) -> dict[str, str]:
@@ -82,7 +84,20 @@ class Bound:
         first, *others = ([getattr(self.table, name) for name in names] for names in _PLACES)
         later = {each.name: value for each in _LATER if (value := getattr(self.table, each.field)) != each.default}
         meant = ((_MEANING, self.query, self.functions, sources, self.settings, *first), *others, *([later] if later else []))
+        meant = (*meant, *([self.times] if self.times else []))
         return hashlib.sha256(json.dumps(to_plain(meant), sort_keys=True).encode()).hexdigest()
+
+    @property
+    def why_other_recipe(self) -> str:
+        """The possible reason why a refresh had another recipe, without a full stop."""
+        times = ", ".join(named_times(self.query, self.times))
+        return f"{times} is another time, or its definition changed" if times else "its definition changed"
+
+    def at(self, time: datetime) -> Bound:
+        """Bind what the query says about the time of its run to another time."""
+        # A function of a catalog may return fields of any name.
+        times = bind_times(self.query, time, self.table.timezone, self.settings)
+        return replace(self, times=tuple(one for one in times if not (one.is_name and self.functions)))
 
     def plan(
         self, token: str, schedule_time: datetime, why: tuple[RefreshAction, str], allowed: Allowed, stage: str = ""
@@ -107,6 +122,7 @@ class Bound:
             partition_keys=table.partition_keys,
             sources=self.sources,
             functions=self.functions,
+            times=self.times,
             comment=table.comment,
             comments=table.comments,
             timezone=table.timezone,
@@ -126,12 +142,13 @@ def _without_content(source: SourceBinding) -> SourceBinding:
 
 
 def bind_inputs(workspace: Workspace, request: RefreshRequest, partitions: PartitionSet, growth: Growth | None = None) -> Bound:
-    """Bind every table and function of the query to its current state.
+    """Bind every table and function of the query to its current state, and its functions of time to the schedule time.
 
     :raises ConfigurationError: see :func:`bind_sources`, as for UpstreamError.
     """
     table = inline_views(workspace, request.table, request.sources)
-    return bind_query(workspace, table, bind_sources(workspace, table, request.sources, partitions, growth))
+    bound = bind_query(workspace, table, bind_sources(workspace, table, request.sources, partitions, growth))
+    return bound if request.is_one_off else bound.at(request.schedule_time)
 
 
 def bind_query(workspace: Workspace, table: DynamicTable, sources: tuple[SourceBinding, ...]) -> Bound:

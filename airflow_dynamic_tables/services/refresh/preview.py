@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,11 +10,12 @@ from airflow_dynamic_tables.core.formats import FORMATS
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partition_dates import scheduled_partitions
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.refresh.plan import BoundTime, named_times
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule import StrategyName
 from airflow_dynamic_tables.core.streaming.partition_commits import PREFIX as COMMIT
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.definitions.queries.text import variation
+from airflow_dynamic_tables.definitions.queries.text import bind_times, variation
 from airflow_dynamic_tables.definitions.table_problems import is_known
 from airflow_dynamic_tables.schedulers.base import DEFAULT_SCHEDULER, known_schedulers
 
@@ -53,6 +54,8 @@ class TablePlan:
     catch_up: PartitionSet | None = None
     """Partitions of missed ticks that the first commit also makes. Empty: the complete table; null: none, or not looked up."""
     catch_up_reason: str | None = None
+    times: tuple[str, ...] | None = None
+    """The values of the query's functions of time."""
 
 
 def preview(table: DynamicTable, schedule_time: datetime, sources: Mapping[TableIdentifier, Source]) -> TablePlan:
@@ -61,6 +64,8 @@ def preview(table: DynamicTable, schedule_time: datetime, sources: Mapping[Table
     :param schedule_time: timezone-aware.
     """
     choice = choose(table, sources) if table.is_continuous else None
+    is_streamed = choice is not None and choice.strategy is StrategyName.STREAM
+    times = () if is_streamed else bind_times(table.expanded_query, schedule_time, table.timezone, table.spark.conf)
     scheduled = scheduled_partitions(schedule_time, table.freshness, table.formatters, table.timezone)
     partitions = WHOLE_TABLE if table.is_incremental else scheduled
     return TablePlan(
@@ -75,23 +80,25 @@ def preview(table: DynamicTable, schedule_time: datetime, sources: Mapping[Table
         upstream=tuple(map(str, table.upstream)),
         statement=statement(table.expanded_query, partitions),
         atomicity=table.atomicity,
-        unchanged=_when_unchanged(table),
+        unchanged=_when_unchanged(table, times),
         strategy=choice.strategy if choice else None,
         strategy_reason=choice.reason if choice else None,
+        times=tuple(f"{name} is {sql}" for name, sql in named_times(table.expanded_query, times).items()) or None,
     )
 
 
-def _when_unchanged(table: DynamicTable) -> str:
+def _when_unchanged(table: DynamicTable, times: Sequence[BoundTime]) -> str:
     if not table.skip_unchanged:
         return "refreshed: skip_unchanged is false"
-    why = why_it_varies(table)
-    return f"refreshed: {why}" if why else "skipped"
+    if why := why_it_varies(table, binds_time=bool(times)):
+        return f"refreshed: {why}"
+    return "refreshed when a time that the query names is another one" if times else "skipped"
 
 
-def why_it_varies(table: DynamicTable) -> str | None:
+def why_it_varies(table: DynamicTable, *, binds_time: bool = True) -> str | None:
     """Return why a refresh may return different rows for the same inputs, without a full stop; ``None`` if it does not."""
     conditions = (expectation.predicate for expectation in table.expectations)
-    return variation(table.expanded_query, filter(None, conditions))
+    return variation(table.expanded_query, filter(None, conditions), binds_time=binds_time)
 
 
 def statement(query: str, partitions: PartitionSet) -> str:

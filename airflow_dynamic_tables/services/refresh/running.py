@@ -17,7 +17,7 @@ from airflow_dynamic_tables.clients.files import make_private_folders, write_tex
 from airflow_dynamic_tables.core.formats import FORMATS
 from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.refresh.expectations import Action, ExpectationResult
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding, named_times
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.versions import Version
@@ -330,6 +330,8 @@ def log_plan(planned: RefreshPlan) -> None:
         log.info("Source %s: version %s%s.", source.identifier, source.version, _files(source))
     if not planned.sources:
         log.info("The query reads no table.")
+    for name, sql in named_times(planned.query, planned.times).items():
+        log.info("Time: %s is %s.", name, sql)
 
 
 def _files(source: SourceBinding) -> str:

@@ -48,6 +48,13 @@ class TestRefresh:
         assert isinstance(bench.refresh(5), Skipped)
         assert bench.rows() == bench.expected()
 
+    def test_a_query_that_names_the_time_returns_older_partitions_otherwise(self, bench: Bench) -> None:
+        bench.query = "SELECT ds, n FROM raw.facts WHERE ds >= date_sub(current_date(), 2)"
+        bench.refresh(4)
+        bench.write(1, 10)
+        bench.refresh(5)
+        assert bench.made == only(4)
+
     def test_a_partition_that_came_late(self, bench: Bench) -> None:
         """Neither the table nor its source had it when all was made."""
         bench.refresh(4)

@@ -15,7 +15,7 @@ import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet, describe
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, named_times
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.versions import StreamPosition, Version
@@ -323,6 +323,38 @@ def test_queries_that_give_other_rows_are_never_left_out(bench: Bench, query: st
     bench.query = query
     assert isinstance(bench.next_day(), Version)
     assert isinstance(bench.next_day(), Version)
+
+
+def test_a_time_is_that_of_the_schedule_whenever_the_job_runs(bench: Bench) -> None:
+    bench.query = "SELECT now() AS x FROM raw.orders"
+    first = bench.next_day()
+    assert isinstance(first, Version)
+    bench.clock.time += timedelta(hours=40)
+    bench.day -= 1  # another run of the same tick
+    skipped = bench.next_day()
+    assert isinstance(skipped, Skipped)
+    assert f"nothing that it reads has moved since version {first.number}" in skipped.reason.text
+    assert isinstance(bench.next_day(), Version)
+    times = [named_times(plan.query, plan.times) for plan in bench.jobs]
+    assert times == [
+        {"now()": "TIMESTAMP_LTZ '2024-03-02 00:00:00.000000+00:00'"},
+        {"now()": "TIMESTAMP_LTZ '2024-03-03 00:00:00.000000+00:00'"},
+    ]
+
+
+def test_a_date_is_the_same_for_all_ticks_of_its_day(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    bench.query = "SELECT 1 AS x FROM raw.orders WHERE current_date > '2024-01-01'"
+    bench.more = ", schedule: '0 */8 * * *'"
+    made = []
+    for hours in (0, 8, 16, 24):
+        bench.clock.time = max(bench.clock.time, MARCH + timedelta(hours=hours))
+        request = replace(bench.request(), schedule_time=MARCH + timedelta(hours=hours))
+        made.append(run(bench.workspace, request, bench.submit))
+    assert [isinstance(one, Version) for one in made] == [True, False, False, True]
+    assert [plan.times[0].sql for plan in bench.jobs] == ["DATE '2024-03-01'", "DATE '2024-03-02'"]
+    (why,) = [record.message for record in caplog.records if record.message.startswith("Building")][1:]
+    assert "current_date is another time, or its definition changed" in why
 
 
 def test_an_expectation_that_looks_at_the_clock_is_asked_again(bench: Bench) -> None:
