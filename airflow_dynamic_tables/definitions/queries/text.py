@@ -27,7 +27,7 @@ _PIECE = re.compile(
 )
 _EDGE = re.compile(r"/\*\+?|\*/")
 
-TIME_WORDS = re.compile(r"current_|curdate|localtimestamp|now|today|tomorrow|unix_timestamp|yesterday", re.IGNORECASE)
+_TIME_WORDS = re.compile(r"current_|curdate|localtimestamp|now|today|tomorrow|unix_timestamp|yesterday", re.IGNORECASE)
 """Text without any of them names no time that can be bound."""
 
 _WITHIN_HINT = re.compile(r"""--|/\*|['"]""")
@@ -229,7 +229,7 @@ def bind_times(query: str, time: datetime, timezone: str, settings: Mapping[str,
 
     :param settings: Spark settings of the query.
     """
-    if TIME_WORDS.search(query) is None:
+    if _TIME_WORDS.search(query) is None:
         return ()
     from airflow_dynamic_tables.definitions.queries import times
 

@@ -21,7 +21,6 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from airflow_dynamic_tables.core.refresh.plan import BoundTime
 from airflow_dynamic_tables.definitions.queries.dialect import SparkSQL
-from airflow_dynamic_tables.definitions.queries.text import TIME_WORDS
 
 _DATE, _TIMESTAMP, _LTZ, _NTZ, _SECONDS = "date", "timestamp", "timestamp_ltz", "timestamp_ntz", "seconds"
 
@@ -82,8 +81,6 @@ def _sql(named: NamedTime, now: datetime, default: str) -> str:
 @lru_cache(maxsize=1024)
 def times_named(query: str) -> tuple[NamedTime, ...]:
     """Return the times that a query names, in their order, as far as it is certain how Spark reads them."""
-    if TIME_WORDS.search(query) is None:
-        return ()
     try:
         tokens = SparkSQL().tokenize(query)
     except SqlglotError:
@@ -136,7 +133,8 @@ def _converted_to(tokens: Sequence[Token], number: int) -> str | None:
 
 def _of_text(text: Token, kind: str, start: int) -> NamedTime | None:
     word = text.text.strip().lower()
-    return NamedTime(start, text.end + 1, kind, _DAYS[word]) if word in _DAYS else None
+    is_plain = len(text.text) + 1 == text.end - text.start  # nothing is escaped
+    return NamedTime(start, text.end + 1, kind, _DAYS[word]) if is_plain and word in _DAYS else None
 
 
 def _names_of_columns(query: str, tokens: Sequence[Token]) -> frozenset[str]:

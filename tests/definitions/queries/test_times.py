@@ -78,7 +78,7 @@ def test_a_midnight_that_clocks_skip_is_the_first_moment_of_its_day() -> None:
         "SELECT `date_sub(current_date(), 1)` FROM (SELECT date_sub(current_date, 1) FROM t)",
         "SELECT * FROM t WHERE ds > 'today'",
         "SELECT to_date('today'), CAST('today UTC' AS DATE), TIMESTAMP '12:30' FROM t",
-        "SELECT r'now'::date FROM t",
+        "SELECT r'now'::date, DATE 'to\\u0064ay' FROM t",
     ],
 )
 def test_what_may_mean_something_else_is_left_alone(query: str) -> None:
