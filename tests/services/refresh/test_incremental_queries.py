@@ -65,7 +65,7 @@ QUERIES = {
     ),
     "newest row": (
         "ds",
-        "SELECT ds, id, n FROM (SELECT *, row_number() OVER (PARTITION BY ds, id ORDER BY n DESC, name) AS r FROM raw.facts) WHERE r = 1",
+        "SELECT ds, id, n FROM (SELECT *, row_number() OVER (PARTITION BY ds, id ORDER BY n, name) r FROM raw.facts) WHERE r = 1",
     ),
     "running total": ("ds", "SELECT ds, id, n, sum(n) OVER (PARTITION BY id ORDER BY ds, n, name) AS total FROM raw.facts"),
     "share of all": ("ds", "SELECT ds, n / (SELECT sum(abs(n)) + 1 FROM raw.facts) AS share FROM raw.facts"),
