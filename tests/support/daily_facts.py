@@ -20,6 +20,8 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import JobFailedError
+from airflow_dynamic_tables.services.refresh.live_plans import LivePlan, live_plan
+from airflow_dynamic_tables.services.refresh.preview import preview
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
@@ -115,6 +117,14 @@ class Bench:
         token = str(uuid4())
         time = MARCH + self.tick * DAY
         return RefreshRequest(definitions.tables[self.table], definitions.sources, time, token, token, is_scheduled=True)
+
+    def live(self, tick: int) -> LivePlan:
+        """What a scheduled refresh would do now."""
+        self.clock.time = max(self.clock.time, MARCH + tick * DAY)
+        table = self.request().table
+        definitions = load_definitions(self.folder / "sales.yaml")
+        plan = preview(table, MARCH + tick * DAY, definitions.sources)
+        return live_plan(self.workspace, plan, table, definitions)
 
     def refresh(self, tick: int, **asked: object) -> Version | Skipped:
         self.tick = tick

@@ -27,6 +27,7 @@ from airflow_dynamic_tables.services.refresh.preview import TablePlan, not_sched
 
 _WITH_SPARK = "airflow_dynamic_tables.cli.commands.checking.validate"
 _COMPARED = "airflow_dynamic_tables.cli.commands.deployments.compared_plan"
+_LIVE = "airflow_dynamic_tables.cli.commands.deployments.live_plans"
 """Dotted paths instead of imports, because most runs need neither catalogs nor Spark's parser."""
 
 
@@ -113,6 +114,7 @@ def _misplaced(arguments: Namespace, tables: Iterable[DynamicTable], defined: De
 
 
 _COLUMNS = ("identifier", "refresh_mode", "cron", "timezone", "schedule_time", "partitions")
+_LIVE_COLUMNS = ("identifier", "schedule_time", "action", "reason_code", "replaced", "expected_seconds", "reason")
 
 
 @command(
@@ -125,6 +127,7 @@ _COLUMNS = ("identifier", "refresh_mode", "cron", "timezone", "schedule_time", "
             "--compare",
             "also read the tables: show missed ticks that it would make up for, and warn of changes that it would refuse",
         ),
+        flag("--live", "also compare the tables with their sources: show which partitions a refresh would replace now, and why"),
         *STATE,
         OUTPUT,
     ),
@@ -133,9 +136,11 @@ _COLUMNS = ("identifier", "refresh_mode", "cron", "timezone", "schedule_time", "
 def plan(arguments: Namespace) -> int:
     """Show what a scheduled refresh would do: refresh mode and why, cron, partitions, upstream tables and the statement.
 
-    It needs neither Spark nor Airflow, and a catalog only with --compare. The table output shows the statement of named
-    tables only.
+    It needs neither Spark nor Airflow, and a catalog only with --compare and --live. The table output shows the statement
+    of named tables only.
     """
+    if arguments.live:
+        return execute(_LIVE, arguments)
     if arguments.compare:
         return execute(_COMPARED, arguments)
     return plan_and_look(arguments, lambda planned, _table, _defined: planned, lambda _tables: None)
@@ -155,7 +160,7 @@ def plan_and_look(
     if arguments.output != "table":
         output.listing(plans, arguments.output)
     elif not arguments.tables:
-        output.listing(plans, "table", _COLUMNS)
+        output.listing(plans, "table", _LIVE_COLUMNS if arguments.live else _COLUMNS)
     else:
         for number, planned in enumerate(plans):
             print(end="\n" if number else "")

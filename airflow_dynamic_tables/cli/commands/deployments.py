@@ -1,4 +1,4 @@
-"""``plan --compare``, ``apply``, ``diff`` and ``export``; a separate module, because plain ``plan`` loads no catalog."""
+"""``plan --compare`` and ``--live``, ``apply``, ``diff``, ``export``: commands that load catalogs, as plain ``plan`` does not."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from airflow_dynamic_tables.services.deployments.diffing import Applied, ApplyOu
 from airflow_dynamic_tables.services.deployments.values import Change, Difference, Touched
 from airflow_dynamic_tables.services.refresh.cascading import whole_table_time
 from airflow_dynamic_tables.services.refresh.catching_up import with_catch_up
+from airflow_dynamic_tables.services.refresh.live_plans import live_plan
 from airflow_dynamic_tables.services.refresh.preview import TablePlan
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
@@ -47,6 +48,13 @@ def compared_plan(arguments: Namespace) -> int:
     """Print plans with the ticks that a refresh would make up for, and warn of tables whose next refresh would be refused."""
     with quiet_workspace_of(arguments) as workspace:
         return plan_and_look(arguments, partial(_completed, workspace), partial(_warn, workspace))
+
+
+def live_plans(arguments: Namespace) -> int:
+    """Print plans with the work that is due now."""
+    with quiet_workspace_of(arguments) as workspace:
+        look = partial(_warn, workspace) if arguments.compare else lambda _tables: None
+        return plan_and_look(arguments, partial(live_plan, workspace), look)
 
 
 def _completed(workspace: Workspace, planned: TablePlan, table: DynamicTable, defined: Definitions) -> TablePlan:

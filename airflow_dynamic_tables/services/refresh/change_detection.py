@@ -55,36 +55,56 @@ class _MustRefreshError(Exception):
     """An input has changed or may have changed; the message describes the change."""
 
 
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A refresh without work, and why. ``version`` is the current version if it is valid up to the time of the request."""
+
+    reason: Reason
+    version: Version | None = None
+    growth: Growth | None = None
+
+
 def what_remains(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, to_do: ToDo) -> ToDo | Skipped:
     """Return the work of a refresh, if it is scheduled without unchanged partitions. If none remains, record a skip."""
+    decided = decide(workspace, request, registered, to_do)
+    if isinstance(decided, Idle):
+        return skip(workspace, request, decided.reason, decided.version, growth=decided.growth)
+    return decided
+
+
+def decide(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, to_do: ToDo) -> ToDo | Idle:
+    """Return the work that remains of a refresh, without side effects.
+
+    :raises UnsupportedError: if all rows of an ``incremental_strict`` table must be replaced.
+    """
     if request.only_dirty:
         return _dirty(workspace, request, registered)
     if request.is_incremental and to_do.growth is None:
         return _incremental(workspace, request, registered)
     remaining = _without_unchanged(workspace, request, registered, to_do)
-    if isinstance(remaining, Skipped) or (nothing := _nothing_to_do(request, remaining)) is None:
+    if isinstance(remaining, Idle) or (nothing := _nothing_to_do(request, remaining)) is None:
         return remaining
-    return skip(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, nothing), growth=remaining.growth)
+    return Idle(Reason(ReasonCode.NOTHING_TO_REFRESH, nothing), growth=remaining.growth)
 
 
-def _incremental(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> ToDo | Skipped:
-    """Return the work of an incremental refresh; if the table equals its query, record a skip."""
+def _incremental(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> ToDo | Idle:
+    """Return the work of an incremental refresh; none if the table equals its query."""
     to_do = find_changed(workspace, request, registered)
     if not to_do.partitions.is_empty or to_do.change is None:
         return to_do
-    return skip(workspace, request, Reason(ReasonCode.UNCHANGED, to_do.change.text), registered.current())
+    return Idle(Reason(ReasonCode.UNCHANGED, to_do.change.text), registered.current())
 
 
-def _dirty(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> ToDo | Skipped:
-    """Return the work of a refresh of the partitions whose sources changed after they were made; if none did, record a skip."""
+def _dirty(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> ToDo | Idle:
+    """Return the work of a refresh of the partitions whose sources changed after they were made."""
     nothing = Reason(ReasonCode.NOTHING_TO_REFRESH, "no partition is known to be dirty")
     current = registered.current()
     if current is None:
-        return skip(workspace, request, nothing)
+        return Idle(nothing)
     bound = bind_inputs(workspace, request, WHOLE_TABLE)
     late = find_late(workspace, request, registered, Comparison(workspace, registered, bound))
     if late.partitions.is_empty:
-        return skip(workspace, request, nothing)
+        return Idle(nothing)
     return ToDo(late.partitions, None, bound, current.token, late)
 
 
@@ -98,7 +118,7 @@ def _nothing_to_do(request: RefreshRequest, to_do: ToDo) -> str | None:
     return None
 
 
-def _without_unchanged(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, to_do: ToDo) -> ToDo | Skipped:
+def _without_unchanged(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, to_do: ToDo) -> ToDo | Idle:
     """With time partitions and watermark sources, only the watermarks determine which partitions to refresh."""
     growth = to_do.growth
     asked = to_do.partitions
@@ -113,7 +133,7 @@ def _without_unchanged(workspace: Workspace, request: RefreshRequest, registered
     late = _late(workspace, request, registered, moved) if growth is None else NOTHING_LATE
     if moved.holds and moved.version is not None and late.to_refresh.is_empty:
         why = "; ".join(filter(None, (moved.why, str(late))))
-        return skip(workspace, request, Reason(ReasonCode.UNCHANGED, why), moved.version, growth=growth)
+        return Idle(Reason(ReasonCode.UNCHANGED, why), moved.version, growth)
     partitions = moved.partitions.union(late.to_refresh)
     log.info("Building %s of %s: %s.", partitions.brief, request.table.identifier, late if moved.holds else moved.why)
     # The binding of a source with a watermark depends on the partitions that are replaced.

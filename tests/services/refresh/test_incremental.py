@@ -239,7 +239,10 @@ def test_any_sequence_of_changes_equals_a_full_refresh(bench: Bench, query: str,
             bench.change(chance, tick)
         _happen(bench, chance, tick)
         tick += chance.randrange(3)
-        bench.refresh(tick)
+        foretold = bench.live(tick)
+        outcome = bench.refresh(tick)
+        assert (foretold.action is RefreshAction.NO_DATA) == isinstance(outcome, Skipped)
+        assert isinstance(outcome, Skipped) or foretold.replaced == bench.made
         if bench.changes_meanwhile is not None:
             bench.changes_meanwhile = None
             bench.refresh(tick)

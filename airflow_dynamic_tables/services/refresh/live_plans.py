@@ -1,0 +1,92 @@
+"""Live plans: what a scheduled refresh would do now, with its causes, from the current state of the table and its sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, PartitionSet
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.exceptions import DynamicTableError
+from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.services.refresh.catching_up import caught_up
+from airflow_dynamic_tables.services.refresh.change_detection import Idle, decide
+from airflow_dynamic_tables.services.refresh.planning import ToDo
+from airflow_dynamic_tables.services.refresh.preview import TablePlan
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, action_of, overtaken, planned_partitions
+from airflow_dynamic_tables.services.source_progress import look
+from airflow_dynamic_tables.services.tables.entries import registered_or_new
+from airflow_dynamic_tables.services.tables.rollback import with_undone
+from airflow_dynamic_tables.services.tables.source_reads import fresh_until, pace_of
+from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
+
+_LATEST = 100
+"""Limit of refreshes read from the history for the expected duration."""
+
+
+@dataclass(frozen=True, slots=True)
+class LivePlan(TablePlan):
+    """A plan with the work that is due now."""
+
+    action: RefreshAction | None = None
+    """Null: the refresh would fail, for the reason given."""
+    reason_code: ReasonCode | None = None
+    reason: str = ""
+    replaced: PartitionSet = NO_PARTITIONS
+    """The partitions that would be replaced. Empty: the complete table; null: none."""
+    expected_seconds: float | None = None
+    """The duration of the earlier refresh with the most similar number of partitions; null: there was none."""
+    downstream: tuple[str, ...] = ()
+    """The tables that read this one, which a new version would make out of date."""
+
+
+def live_plan(workspace: Workspace, plan: TablePlan, table: DynamicTable, definitions: Definitions) -> LivePlan:
+    """Complete a plan with the work that is due now, without side effects."""
+    request = RefreshRequest(
+        table, definitions.sources, plan.schedule_time, token="", owner="", catches_up=True, is_scheduled=True
+    )
+    found = {each.name: getattr(plan, each.name) for each in fields(plan)}
+    try:
+        registered = registered_or_new(workspace, table)
+        request, decided = _decided(workspace, request, registered)
+    except (DynamicTableError, OSError) as error:
+        return LivePlan(**found, reason=str(error))
+    if isinstance(decided, Idle):
+        action = RefreshAction.NO_DATA if decided.version is not None else RefreshAction.SKIP
+        return LivePlan(**found, action=action, reason_code=decided.reason.code, reason=decided.reason.text)
+    action, reason = action_of(request, decided.partitions, registered.current())
+    reason = decided.explained(reason)
+    return LivePlan(
+        **found,
+        action=action,
+        reason_code=reason.code,
+        reason=reason.text,
+        replaced=decided.partitions,
+        expected_seconds=_expected_seconds(
+            workspace.ledger.list_refreshes(table.identifier, _LATEST), action, decided.partitions
+        ),
+        downstream=tuple(map(str, definitions.downstream(table.identifier))),
+    )
+
+
+def _decided(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> tuple[RefreshRequest, ToDo | Idle]:
+    current = registered.current()
+    growth = look(workspace, request.table, request.sources, current)
+    request = caught_up(workspace, request, registered) if growth is None else request
+    partitions = planned_partitions(request, registered.columns, growth)
+    if skipped := overtaken(request, partitions, current, fresh_until(workspace, current)):
+        return request, Idle(skipped.reason)
+    partitions = with_undone(partitions, registered, request.table.partition_keys)
+    return request, decide(workspace, request, registered, ToDo(partitions, growth))
+
+
+def _expected_seconds(refreshes: list[Refresh], action: RefreshAction, partitions: PartitionSet) -> float | None:
+    """Return the duration of the latest refresh with the most similar number of partitions; ``None`` if there was none."""
+    is_whole = action is not RefreshAction.PARTITIONS
+    similar = [
+        refresh
+        for refresh in refreshes
+        if refresh.is_made_of_sources and refresh.seconds and refresh.partitions.is_whole == is_whole
+    ]
+    closest = min(similar, key=lambda refresh: abs(len(refresh.partitions) - len(partitions)), default=None)
+    return pace_of(closest).seconds if closest is not None else None
