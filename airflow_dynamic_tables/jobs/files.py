@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -83,18 +86,33 @@ def qualified(spark: SparkSession, uri: str) -> str:
 
 def list_files(spark: SparkSession, uri: str) -> list[tuple[str, int]]:
     """Data files below a folder: URI in the spelling of ``uri``, and size in bytes. Empty when the folder does not exist."""
+    found = _local_files(uri.removeprefix("file:")) if uri.startswith("file:/") else _hadoop_files(spark, uri)
+    return sorted((uri + relative, size) for relative, size in found if not is_hidden(relative))
+
+
+def _local_files(folder: str) -> Iterator[tuple[str, int]]:
+    """Without Hadoop, which runs ``ls`` for the permissions of each local file."""
+    root = str(Path(folder))
+    for parent, _, names in os.walk(root, onerror=_fail):
+        for path in (Path(parent, name) for name in names):
+            yield str(path)[len(root) :], path.stat().st_size
+
+
+def _fail(error: OSError) -> None:
+    """Raise an error of a folder that cannot be read: its files would be missing from the table."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _hadoop_files(spark: SparkSession, uri: str) -> Iterator[tuple[str, int]]:
     system, path = _open(spark, uri)
     if not system.exists(path):
-        return []
+        return
     root = system.makeQualified(path).toString()
     statuses = system.listFiles(path, True)
-    files: list[tuple[str, int]] = []
     while statuses.hasNext():
         status = statuses.next()
-        relative = status.getPath().toString()[len(root) :]
-        if not is_hidden(relative):
-            files.append((uri + relative, int(status.getLen())))
-    return sorted(files)
+        yield status.getPath().toString()[len(root) :], int(status.getLen())
 
 
 def _open(spark: SparkSession, uri: str) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from pyspark.sql import types as T  # noqa: N812 - pyspark's own habit
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, own_alias
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, JAVA_CALLS, Ability, ability_of
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding, named_times
-from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS, FIXED, TIME_ZONE, decides_rows
+from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS, FIXED, TIME_ZONE, UNLESS_TUNED, decides_rows
 from airflow_dynamic_tables.jobs.messages import message
 
 
@@ -71,12 +71,14 @@ def settle_settings(settings: SessionSettings, plan: RefreshPlan) -> dict[str, s
     :return: settings of the cluster that are ignored because the definition does not set them.
     """
     ours = {**DEFAULTS, **FIXED, TIME_ZONE: plan.timezone}
-    odd = {name: value for name, value in settings.set_by_anybody().items() if decides_rows(name) and name not in plan.settings}
+    already = settings.set_by_anybody()
+    odd = {name: value for name, value in already.items() if decides_rows(name) and name not in plan.settings}
     of_spark = settings.modifiable(odd)
     # Others belong to extensions of the cluster. Settings under spark.sql.legacy. include former names, which Spark still reads
     # but does not list.
     unasked = {name: value for name, value in odd.items() if name in of_spark or name.startswith("spark.sql.legacy.")}
     wanted = {name: value for name, value in ours.items() if name not in plan.settings or name not in DEFAULTS}
+    wanted |= {name: value for name, value in UNLESS_TUNED.items() if name not in already}
     known = settings.values(wanted)
     # Spark logs a warning when some settings are set, even to the same value.
     new = {name: value for name, value in wanted.items() if known.get(name) != value}

@@ -56,6 +56,9 @@ DEFAULTS = {
 }
 """Spark 4's defaults, set explicitly because a cluster's environment variable or another Spark version may differ."""
 
+UNLESS_TUNED = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "200"}
+"""Settings of the cluster that a refresh changes unless they are set: Spark would list each folder in a task of its own."""
+
 _OF_THE_CLUSTER = (
     "spark.sql.adaptive.",
     "spark.sql.artifact.",

@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, NumberFormatException
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS, FIXED, decides_rows
+from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS, FIXED, UNLESS_TUNED, decides_rows
 from airflow_dynamic_tables.jobs.query import JvmSettings
 from tests.support.jobs import refresh
 
@@ -97,6 +97,26 @@ def test_how_a_query_is_run_is_up_to_the_cluster(
     cluster(tuned)
     rows(spark, plan("SELECT 1 AS n"))
     assert {name: spark.conf.get(name) for name in tuned} == tuned
+
+
+def test_many_folders_are_listed_in_few_tasks(spark: SparkSession, plan: Plan, cluster: Callable[[dict[str, str]], None]) -> None:
+    """Spark's default is a task for each of up to 10,000 folders or files."""
+    (name,) = UNLESS_TUNED
+    cluster({name: "7"})
+    rows(spark, plan("SELECT 1 AS n"))
+    assert spark.conf.get(name) == "7"
+    spark.conf.unset(name)
+    refresh(spark, plan("SELECT cast(id AS STRING) AS ds, 1 AS n FROM range(0, 220, 1, 1)", partition_keys=("ds",)))
+    tasks = [number for job in spark.sparkContext.statusTracker().getJobIdsForGroup() for number in _tasks(spark, job)]
+    assert max(tasks) == 200
+
+
+def _tasks(spark: SparkSession, job: int) -> list[int]:
+    """The number of tasks of each stage of a job."""
+    tracker = spark.sparkContext.statusTracker()
+    found = tracker.getJobInfo(job)
+    stages = [tracker.getStageInfo(stage) for stage in (found.stageIds if found is not None else ())]
+    return [stage.numTasks for stage in stages if stage is not None]
 
 
 def test_files_are_no_tables(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
