@@ -35,9 +35,9 @@ class ApacheRest:
 
 
 @contextmanager
-def running_apache_rest(folder: Path) -> Iterator[ApacheRest]:
-    """Start a server whose state and warehouse lie in a folder."""
-    port = free_port()
+def running_apache_rest(folder: Path, port: int = 0) -> Iterator[ApacheRest]:
+    """Start a server whose state and warehouse lie in a folder, on any port by default."""
+    port = port or free_port()
     classpath = [str(jar) for name in ("iceberg-rest", "sqlite-jdbc") for jar in jars(name)]
     command = [sys.executable, str(_PROGRAM), str(folder), str(port), *classpath]
     with running_server("the REST catalog", command, folder / "server.log", lambda: _answers(port)):
