@@ -465,3 +465,16 @@ def _parts(kind: DataType) -> Iterator[Primitive | Field]:
             for one in fields:
                 yield one
                 yield from _parts(one.type)
+
+
+def column_types(schema: str | None, partition_keys: Sequence[str]) -> dict[str, str]:
+    """Return the types of columns as the job reads them, where they are known without the files.
+
+    :param schema: Spark DDL; keys that it omits are strings.
+    """
+    keys = dict.fromkeys(partition_keys, "string")
+    try:
+        fields = parse_type(f"struct<{schema}>") if schema is not None else Struct()
+    except UnsupportedError:
+        return {}
+    return {**keys, **{each.name: str(each.type) for each in fields.fields}} if isinstance(fields, Struct) else {}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
@@ -16,6 +17,9 @@ from airflow_dynamic_tables.definitions.model import TESTS, Conventions, Definit
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.definitions.statements.values import SQL_SUFFIX
 from airflow_dynamic_tables.exceptions import DefinitionError
+
+if TYPE_CHECKING:
+    from airflow_dynamic_tables.definitions.obstacles import TableObstacle
 
 YAML_SUFFIXES = (".yaml", ".yml")
 _SUFFIXES = (*YAML_SUFFIXES, SQL_SUFFIX)
@@ -80,6 +84,21 @@ def load_sound_definitions(
             cache.store(tree.including(files, variables.read), *result)
     definitions, mistakes = result
     return definitions, tuple(sorted((*mistakes, *found.mistakes)))
+
+
+def load_obstacles(path: Path, *, conventions: Conventions = USUAL) -> list[TableObstacle]:
+    """Return what hides from which partitions of their sources the valid tables are made, in order of path, line and column.
+
+    Parameters as for :func:`load_definitions`.
+    """
+    from airflow_dynamic_tables.definitions.obstacles import Obstacles
+    from airflow_dynamic_tables.definitions.reading import read
+    from airflow_dynamic_tables.yaml_files.variables import Variables
+
+    obstacles = Obstacles()
+    tree = Tree.scan(path, find_files(path).files, conventions)
+    read(tree, Cache.of_user().analyse, Variables(os.environ, conventions.variables), obstacles=obstacles)
+    return obstacles.found
 
 
 def load_drafted_definitions(

@@ -22,6 +22,7 @@ from airflow_dynamic_tables.definitions.declarations.source import SourceDeclara
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
 from airflow_dynamic_tables.definitions.entries import Defaults, Entry, QueryText
 from airflow_dynamic_tables.definitions.model import DEFAULTS_FILE, TESTS, Definitions, is_defaults_file
+from airflow_dynamic_tables.definitions.obstacles import Obstacles
 from airflow_dynamic_tables.definitions.queries.text import Analysis, refusals
 from airflow_dynamic_tables.definitions.resolving import Analyse, Resolver
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
@@ -265,11 +266,13 @@ def read(
     variables: Variables,
     drafts: Mapping[Path, bytes] = NO_DRAFTS,
     columns: ReturnedColumns | None = None,
+    obstacles: Obstacles | None = None,
 ) -> tuple[tuple[Definitions, tuple[Mistake, ...]], list[Path]]:
     """Read all files: return the valid definitions, all mistakes in order, and the query files that were read.
 
     :param variables: returns the values of ``${NAME}``, and records which were requested.
     :param drafts: replaces the content of those files of the tree.
+    :param obstacles: collects what hides from which partitions of their sources the tables are made.
     """
 
     def analyse_allowed(query: str) -> Analysis:
@@ -288,6 +291,6 @@ def read(
             elif not reader.is_query_file(file):
                 reader.read_statements(file)
     missing, allowed = frozenset(reader.missing_names), tree.conventions.allowed
-    resolver = Resolver(reader.entries, analyse_allowed, reader.mistakes, missing, allowed, columns)
+    resolver = Resolver(reader.entries, analyse_allowed, reader.mistakes, missing, allowed, columns, obstacles)
     definitions = resolver.resolve()
     return (definitions, reader.mistakes.in_order()), reader.query_files

@@ -25,6 +25,7 @@ from airflow_dynamic_tables.definitions.declarations.source import SourceDeclara
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion, QueryText
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.obstacles import Obstacles
 from airflow_dynamic_tables.definitions.queries.editing import edited, expansion, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference, Target
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
@@ -69,6 +70,7 @@ class Resolver:
     missing_names: frozenset[str] = frozenset()
     allowed: Allowed = EVERYTHING
     columns: ReturnedColumns | None = None
+    obstacles: Obstacles | None = None
     _known: dict[TableIdentifier, Entry] = field(default_factory=dict)
     _folded: dict[tuple[str, ...], list[TableIdentifier]] = field(default_factory=dict)
     _views: dict[TableIdentifier, Expansion | None] = field(default_factory=dict)
@@ -102,8 +104,11 @@ class Resolver:
         for identifier, mistake in (*group_mistakes(tables.values(), self._known), *renaming_mistakes(tables, self._known)):
             self.mistakes.add([mistake])
             tables.pop(identifier, None)
-        self._check_columns(Definitions(tables, sources), expansions)
-        return Definitions(tables, sources)
+        definitions = Definitions(tables, sources)
+        self._check_columns(definitions, expansions)
+        if self.obstacles is not None:
+            self.obstacles.collect(definitions, self._known, expansions)
+        return definitions
 
     def _check_columns(self, definitions: Definitions, expansions: Mapping[TableIdentifier, Expansion]) -> None:
         """Report Spark's problems with the queries of valid tables. The tables are kept: the cause is what they read."""

@@ -18,6 +18,7 @@ from airflow_dynamic_tables.definitions.cache import Cache, Tree
 from airflow_dynamic_tables.definitions.loader import (
     find_files,
     load_drafted_definitions,
+    load_obstacles,
     load_sound_definitions,
     load_table_definitions,
     may_have_tests,
@@ -36,6 +37,7 @@ from airflow_dynamic_tables.services.settings import (
 from airflow_dynamic_tables.yaml_files.documents import read_text
 
 if TYPE_CHECKING:
+    from airflow_dynamic_tables.definitions.obstacles import TableObstacle
     from airflow_dynamic_tables.definitions.query_test_rows import QueryTest
 
 
@@ -64,6 +66,10 @@ class Project:
         if self.is_empty:
             return Definitions(), ()
         return load_sound_definitions(self.path, conventions=self.conventions, columns=columns)
+
+    def obstacles(self) -> list[TableObstacle]:
+        """Return what hides from which partitions of their sources the valid tables are made."""
+        return load_obstacles(self.path, conventions=self.conventions)
 
     def load_draft(self, drafts: Mapping[Path, bytes | None]) -> tuple[Definitions, tuple[Mistake, ...]]:
         """Load as :meth:`load` does, with the given contents of files in the folder; ``None``: the file does not exist."""

@@ -281,3 +281,39 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
     assert re.fullmatch(r"dynamic-tables(, not installed| \d+\.\d+\.\d+.*)\n", capsys.readouterr().out)
+
+
+EXPLAINED = """\
+defaults: {catalog: lake, database: sales, freshness: 1 day}
+sources:
+- {name: raw.orders, format: parquet, path: /orders, schema: "id bigint, customer bigint", partitioned_by: [ds]}
+- {name: crm.customers, format: parquet, path: /customers, schema: "id bigint, ds string"}
+views:
+- {name: known, query: SELECT o.ds FROM raw.orders o JOIN crm.customers c ON o.customer = c.id}
+dynamic_tables:
+- {name: sound, partitioned_by: [ds], query: "SELECT ds, count(*) AS n FROM raw.orders GROUP BY ds"}
+- {name: viewed, partitioned_by: [ds], query: SELECT ds FROM known}
+- name: totals
+  partitioned_by: [ds]
+  query: |
+    SELECT o.ds,
+      sum(o.id) OVER (ORDER BY o.ds) AS n
+    FROM raw.orders AS o
+- {name: by_customer, partitioned_by: [ds], query: SELECT ds FROM crm.customers}
+- {name: heedless, partitioned_by: [ds], query: SELECT ds FROM crm.customers, on_change: {crm.customers: ignore}}
+- {name: whole, query: SELECT id FROM raw.orders LIMIT 3}
+"""
+
+
+def test_validate_explains_what_hides_partitions(dynamic_tables: Run, project: Path) -> None:
+    (project / "dags" / "definitions" / "sales.yaml").write_text(EXPLAINED)
+    assert dynamic_tables("validate", "--without-spark").out == ""
+    ran = dynamic_tables("validate", "--without-spark", "--explain")
+    assert ran.code == 0
+    viewed, totals, by_customer = ran.out.splitlines()
+    assert re.search(
+        r"sales.yaml:9:\d+: JOIN: lake.sales.viewed: a change of lake.crm.customers counts for every ds, because", viewed
+    )
+    assert "sales.yaml:14:11: WINDOW: lake.sales.totals: a change of lake.raw.orders counts for every ds" in totals
+    assert "; add the key, as the query returns it, to PARTITION BY" in totals
+    assert "NOT_PARTITIONED: lake.sales.by_customer: a change of lake.crm.customers counts for every ds" in by_customer

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.definitions.queries import dialect
-from airflow_dynamic_tables.definitions.queries.text import analyse, origins, same_query, variation
+from airflow_dynamic_tables.definitions.queries.text import analyse, lineage, same_query, variation
 from tests.support.fuzzing.growing import QUERIES, calls_of
 
 CORPUS = Path(__file__).parents[1] / "definitions" / "queries" / "corpus"
@@ -22,7 +22,7 @@ def _work(query: str) -> int:
 
     def work() -> None:
         analyse(query)
-        origins(query, "x")
+        lineage(query, "x", {})
         same_query(query, query + " ")
         variation(query)
 

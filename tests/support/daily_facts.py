@@ -33,6 +33,7 @@ DAYS = TableIdentifier("lake", "sales", "days")
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
 BY_DAY = "SELECT ds, n FROM raw.facts"
+BY_MONTH = "WITH m AS (SELECT date_format(ds, 'yyyy-MM') AS m, n FROM raw.facts) SELECT m AS ds, n FROM m"
 WITH_FACTOR = "SELECT f.ds, f.n * x.n AS n FROM raw.facts f CROSS JOIN raw.factor x"
 YAML = """
 defaults: {{catalog: lake, database: sales, format: {format}}}
@@ -43,7 +44,7 @@ dynamic_tables:
 - name: {name}
   freshness: 1 day
   partitioned_by: [ds]
-  options: {{partition.fields.ds.date-formatter: yyyy-MM-dd}}
+  options: {{partition.fields.ds.date-formatter: {pattern}}}
   query: "{query}"
   {settings}
 """
@@ -64,6 +65,8 @@ class Bench:
     format: str = "iceberg"
     query: str = BY_DAY
     settings: str = "late: refresh"
+    pattern: str = "yyyy-MM-dd"
+    """That of the partitions; a shorter one is for a query that rolls the days up."""
     tick: int = 0
     plans: list[RefreshPlan] = field(default_factory=list)
     writes: int = 0
@@ -112,7 +115,7 @@ class Bench:
     def request(self) -> RefreshRequest:
         path = self.folder / "sales.yaml"
         named = {"name": self.table, "format": self.format, "folder": self.folder}
-        path.write_text(YAML.format(**named, query=self.query, settings=self.settings))
+        path.write_text(YAML.format(**named, query=self.query, settings=self.settings, pattern=self.pattern))
         definitions = load_definitions(path)
         token = str(uuid4())
         time = MARCH + self.tick * DAY
@@ -140,7 +143,7 @@ class Bench:
         factor = sum(numbers.get("lake.raw.factor", [1]))
         for source in plan.sources:
             for file in source.files if source.partition_keys else ():
-                rows[file.split("ds=")[1][:10]] += [int(number) * factor for number in self._lines([file])]
+                rows[file.split("ds=")[1][: len(self.pattern)]] += [int(number) * factor for number in self._lines([file])]
         planned = plan.partitions
         write_days(plan, {day: found for day, found in rows.items() if planned.covers({"ds": day})}, scattered=self.scattered)
         if self.changes_meanwhile is not None:
@@ -169,7 +172,7 @@ class Bench:
         factor = factor if self.query == WITH_FACTOR else 1
         found: dict[str, list[int]] = defaultdict(list)
         for file in (self.folder / "facts").glob("*/*.csv"):
-            found[file.parent.name[3:]] += [int(number) * factor for number in self._lines([str(file)])]
+            found[file.parent.name[3:][: len(self.pattern)]] += [int(number) * factor for number in self._lines([str(file)])]
         return self._counted(found)
 
     def _counted(self, found: dict[str, list[int]]) -> dict[str, list[int]]:

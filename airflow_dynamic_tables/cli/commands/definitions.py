@@ -47,13 +47,17 @@ def init(arguments: Namespace) -> int:
     return OK
 
 
-@command("validate", "check the definitions and print every mistake", (WITHOUT_SPARK, *STATE), is_daily=True)
+_EXPLAIN = flag("--explain", "also list what makes every change of a source one of all partitions, and what to write instead")
+
+
+@command("validate", "check the definitions and print every mistake", (WITHOUT_SPARK, _EXPLAIN, *STATE), is_daily=True)
 def validate(arguments: Namespace) -> int:
     """Check every definition.
 
     Prints every mistake of every file as path:line:column: message, and exits with 1 if there is one. Needs no catalog,
     no Spark and no Airflow: right for a pre-commit hook or CI. If PySpark and Java are installed, Spark checks the syntax
-    of each query once, and the columns of the queries that changed since they were deployed.
+    of each query once, and the columns of the queries that changed since they were deployed. With --explain, it also prints
+    every place of a query that hides which partitions of a source its partitions are made of.
     """
     return validate_without_spark(arguments) if arguments.without_spark else execute(_WITH_SPARK, arguments)
 
@@ -81,6 +85,9 @@ def print_mistakes(arguments: Namespace, project: Project, load: Callable[[], tu
     for table in defined.tables.values():
         for told in warnings(table):
             print(Mistake(table.path, table.line, 1, f"warning: {table.identifier}: {told}"), file=sys.stderr)
+    if arguments.explain:
+        for obstacle in project.obstacles():
+            print(obstacle)
     counts = f"{output.counted(len(defined.tables), 'table')}, {output.counted(len(defined.sources), 'source')}"
     print(f"OK: {counts} in {project.path}. {judge}", file=sys.stderr)
     return OK

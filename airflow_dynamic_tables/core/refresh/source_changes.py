@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain, combinations, takewhile
 from math import inf
 
-from airflow_dynamic_tables.core.partition_dates import normal_value
-from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, NULL_PARTITION, PartitionSet, describe, parse_spec
+from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, PartitionSet, describe
 from airflow_dynamic_tables.core.refresh.reasons import LatePolicy
 
 
@@ -33,22 +32,6 @@ class SourceState:
     same_rows: tuple[str, ...] = field(default=(), compare=False)
 
 
-_SPELLED_ONCE = frozenset({"string", "date", "tinyint", "smallint", "int", "bigint", "boolean"})
-"""Types whose values have a unique spelling."""
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """A source column: result rows with one value derive only from rows of that table with the same value.
-
-    ``is_itself`` means that the result returns the column unchanged. Otherwise its values are compared, or combined in a union,
-    with those of another column, and Spark may convert either one's type.
-    """
-
-    column: str
-    is_itself: bool
-
-
 @dataclass(frozen=True, slots=True)
 class SourceDifference:
     """How a table differs from an earlier state: ``partitions``, by their texts, have or may have other content.
@@ -58,34 +41,6 @@ class SourceDifference:
 
     partitions: frozenset[str] | None
     why: str
-
-    def concerns(self, spec: Mapping[str, str | None], keys: Mapping[str, str], kinds: Mapping[str, str]) -> bool:
-        """Return whether the difference may affect the rows of one partition of a dependent table.
-
-        :param spec: the partition; an empty one is the entire table.
-        :param keys: for each partition key of the dependent table, the key of the changed table with the same value in every row.
-        :param kinds: types of the dependent table's columns.
-        """
-        if self.partitions is None:
-            return True
-        return any(_meet(spec, text, keys, kinds) for text in self.partitions)
-
-    def only_in(self, keys: Mapping[str, str], kinds: Mapping[str, str]) -> list[dict[str, str]] | None:
-        """Return the partitions of a dependent table that contain all rows that the difference may affect.
-
-        :param keys: for each key of these partitions, the key of the changed table with the same value in every row; empty if
-            there is none.
-        :param kinds: types of the dependent table's columns.
-        :return: ``None`` if rows of any partition may be affected.
-        """
-        found: list[dict[str, str]] = []
-        for text in self.partitions or ():
-            theirs = parse_spec(text) if text else {}
-            spec = {key: theirs.get(own, "") for key, own in keys.items()}
-            if not all(own and _is_canonical(spec[key], kinds.get(key, "")) for key, own in keys.items()):
-                return None
-            found.append(spec)
-        return None if self.partitions is None else found
 
 
 PartitionChange = tuple[int, str | None, bool]
@@ -227,26 +182,3 @@ NOTHING_LATE = LateChanges()
 def sorted_text(spec: Mapping[str, str | None]) -> str:
     """Return a partition as text, with its keys in alphabetical order."""
     return describe(dict(sorted(spec.items())))
-
-
-def _meet(spec: Mapping[str, str | None], text: str, keys: Mapping[str, str], kinds: Mapping[str, str]) -> bool:
-    other = parse_spec(text) if text else {}
-    theirs = {key: other.get(keys.get(key, "")) for key in spec}
-    return not any(_are_apart(value, theirs[key], kinds.get(key, "")) for key, value in spec.items())
-
-
-def _are_apart(value: str | None, theirs: str | None, kind: str) -> bool:
-    """Return whether two texts are certainly different values, both spelled canonically; null may match anything."""
-    if value is None or theirs is None or value == theirs:
-        return False
-    return _is_canonical(value, kind) and _is_canonical(theirs, kind)
-
-
-def _is_canonical(value: str, kind: str) -> bool:
-    """Return whether no other text is the same value."""
-    if kind not in _SPELLED_ONCE or value == NULL_PARTITION:
-        return False
-    try:
-        return normal_value(value, kind) == value
-    except ValueError:
-        return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from sqlglot import exp
@@ -29,6 +29,17 @@ class TooMuchWorkError(SqlglotError):
     def __init__(self, offset: int) -> None:
         self.offset = offset
         super().__init__("the query takes too long to parse; simplify it here, or split it into views")
+
+
+def _of_unit(name: str, position: int) -> Callable[[list[exp.Expr]], Any]:
+    """Return a builder of a function whose unit of time is a text; sqlglot takes a column for one of that name."""
+
+    def built(arguments: list[exp.Expr]) -> Any:
+        if all(isinstance(unit, exp.Literal) for unit in arguments[position : position + 1]):
+            return SparkParser.FUNCTIONS[name](arguments)
+        return exp.Anonymous(this=name.lower(), expressions=arguments)
+
+    return built
 
 
 class UnaryPlus(exp.Unary):
@@ -63,6 +74,11 @@ class SparkSQL(Spark):
         def _warn_unsupported(self) -> None:
             """Do not log the text of a statement, as sqlglot does; it is reported as a mistake at its position."""
 
+        FUNCTIONS = {  # noqa: RUF012
+            **SparkParser.FUNCTIONS,
+            "DATE_TRUNC": _of_unit("DATE_TRUNC", 0),
+            "TRUNC": _of_unit("TRUNC", 1),
+        }
         UNARY_PARSERS = {  # noqa: RUF012 - sqlglot's parsers are made of such tables
             **SparkParser.UNARY_PARSERS,
             TokenType.PLUS: lambda self: self.expression(UnaryPlus(this=self._parse_unary())),

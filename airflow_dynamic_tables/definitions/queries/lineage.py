@@ -1,234 +1,314 @@
-"""Column lineage: the source columns that determine the rows of a returned column, and the columns affected by a change."""
+"""Partition lineage: the columns of the sources that determine a partition key of a query.
+
+The key is traced from the result down to the tables, through each SELECT that keeps rows of different key values apart. What does
+not is an obstacle: the tables below it feed every partition. A table that is read at several places feeds what each of them does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from airflow_dynamic_tables.core.refresh.source_changes import Origin
+from airflow_dynamic_tables.core.refresh.key_sources import (
+    ColumnTypes,
+    Formula,
+    KeyColumn,
+    KeySource,
+    Lineage,
+    Obstacle,
+    ObstacleCode,
+    columns_of,
+)
+from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS
 from airflow_dynamic_tables.definitions.queries.dialect import SparkSQL
+from airflow_dynamic_tables.definitions.queries.formulas import (
+    LARGEST,
+    NoFormulaError,
+    Resolve,
+    formula_of,
+    has_only,
+    is_function_of,
+    size_of,
+    substituted,
+    type_of,
+)
+from airflow_dynamic_tables.definitions.queries.joins import Joins, unjoined
+from airflow_dynamic_tables.definitions.queries.relations import (
+    BlockedError,
+    Env,
+    Relation,
+    branches,
+    by_position,
+    check_limits,
+    full_name,
+    offset_of,
+    output,
+    relations_of,
+    select_of,
+    unwrapped,
+    with_env,
+)
 
-_ELSEWHERE = (exp.With, exp.Subquery, exp.SetOperation, exp.Window, exp.Lateral, exp.Pivot, exp.Limit, exp.Offset, exp.Fetch)
-"""Constructs that let rows of one value affect rows of another value, or hide where rows come from."""
+_HARMLESS = frozenset(
+    {"with_", "expressions", "from_", "joins", "laterals", "where", "group", "having", "qualify", "windows", "order", "sort"}
+    | {"cluster", "distribute", "distinct", "hint", "limit", "offset", "fetch"}
+)
+"""Clauses of a SELECT that are analysed, or that do not matter."""
 
-_PLAIN_GROUP = {"expressions"}
-_PLAIN_JOINS = {"", "INNER", "CROSS", "LEFT", "SEMI", "ANTI"}
-_PLAIN_UNION = {"this", "expression", "distinct"}
+_ROWWISE = frozenset({"explode", "explodeouter", "posexplode", "posexplodeouter", "inline", "inlineouter", "jsontuple", "stack"})
+"""Functions of LATERAL VIEW that depend on one row only, without underscores."""
+
+_KNOWN_SETTINGS = (
+    *("spark.sql.ansi.enabled", "spark.sql.extensions", "spark.sql.session.timeZone"),
+    *(f"spark.sql.{reader}." for reader in ("avro", "csv", "files", "json", "orc", "parquet", "sources")),
+    *("spark.sql.execution.", "spark.sql.join.", "spark.sql.optimizer.", "spark.sql.streaming."),
+)
+"""Settings that change neither what names mean nor the values of functions of partition keys."""
+
+_INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 
 
-def origins(query: str, column: str) -> dict[str, Origin]:
-    """See :func:`airflow_dynamic_tables.definitions.queries.text.origins`."""
+def trace(query: str, key: str, types: ColumnTypes, settings: Mapping[str, str], timezone: str, *, assumed: bool) -> Lineage:
+    """See :func:`airflow_dynamic_tables.definitions.queries.text.lineage`."""
+    unknown = (name for name, value in settings.items() if DEFAULTS.get(name) != value and not name.startswith(_KNOWN_SETTINGS))
+    if (setting := next(unknown, None)) is not None:
+        return _unreadable(ObstacleCode.SETTING, f"{setting} may change what the query means", "leave the setting out")
+    if "|>" in query:
+        return _unreadable(
+            ObstacleCode.FORM, "the pipe operator |> is not analysed", "write the query with the clauses of SELECT"
+        )
+    tracer = _Tracer(types, assumed)
     try:
-        selects = list(_selects(sqlglot.parse_one(query, dialect=SparkSQL)))
-    except (SqlglotError, RecursionError, _HiddenError):
-        return {}
-    names = [item.alias_or_name.lower() for item in selects[0].selects]
-    if names.count(column.lower()) != 1:
-        return {}
-    place = names.index(column.lower())
-    told: dict[str, set[str | None]] = {}
-    for select in selects:
-        for table, its in _columns_of_tables(select, place):
-            told.setdefault(table, set()).add(its)
-    is_itself = len(selects) == 1
-    first = _name(selects[0].args["from_"].this) if is_itself and selects[0].args.get("from_") else None
-    return {
-        table: Origin(its, is_itself and table == first)
-        for table, columns in told.items()
-        for its in columns
-        if its is not None and len(columns) == 1
-    }
+        root = sqlglot.parse_one(query, dialect=SparkSQL)
+        tracer.descend(unwrapped(Relation("", root, {})), KeyColumn(key.lower()))
+    except (SqlglotError, RecursionError):
+        return _unreadable(ObstacleCode.UNREAD, "the query is not understood", "simplify it, or split it into views")
+    return Lineage(tracer.sources(timezone), tuple(tracer.obstacles))
 
 
-class _HiddenError(Exception):
-    """The query has a form that is not analysed."""
+def _unreadable(code: ObstacleCode, cause: str, remedy: str) -> Lineage:
+    return Lineage({}, (Obstacle(code, 0, cause, remedy, ()),))
 
 
-def _selects(root: exp.Expr) -> Iterator[exp.Select]:
-    """Yield the SELECTs of a union, from first to last."""
-    waiting = [root]
+class _Tracer:
+    """The tables reached so far: ``found`` has the formulas of the key, ``blocked`` the tables that feed every partition."""
+
+    def __init__(self, types: ColumnTypes, assumed: bool) -> None:
+        self.found: dict[str, list[Formula]] = {}
+        self.blocked: set[str] = set()
+        self.obstacles: list[Obstacle] = []
+        self._types = _Types(types, assumed)
+        self._visited: set[tuple[int, tuple[str, ...], Formula]] = set()
+
+    def descend(self, relation: Relation, formula: Formula) -> None:
+        """Trace a formula of the columns of a relation to its tables."""
+        node = relation.node
+        place = id(node), relation.columns, formula
+        if place in self._visited:
+            return
+        self._visited.add(place)
+        names = list(dict.fromkeys(column.name for column in columns_of(formula)))
+        try:
+            if size_of(formula) > LARGEST:
+                raise BlockedError(ObstacleCode.FORM, node, "the key is a very long expression", "make a column of it")
+            if isinstance(node, exp.SetOperation):
+                self._set_operation(relation, formula, names)
+            elif isinstance(node, exp.Select):
+                self._select(node, relation.env, formula, {name: output(relation, name) for name in names})
+            else:
+                self._table(relation, formula)
+        except BlockedError as error:
+            self._block(node, relation.env, error.obstacle)
+
+    def sources(self, timezone: str) -> dict[str, KeySource]:
+        """Return how tables determine the key. Names that differ in their case may be one table."""
+        blocked = {name.lower() for name in self.blocked}
+        formulas: dict[str, list[Formula]] = {}
+        for name, found in self.found.items():
+            formulas.setdefault(name.lower(), []).extend(found)
+        return {name: KeySource(tuple(formulas[name.lower()]), timezone) for name in self.found if name.lower() not in blocked}
+
+    def _table(self, relation: Relation, formula: Formula) -> None:
+        name = full_name(relation.node)
+        if name is None or relation.columns or not has_only(relation.node, {"this", "db", "catalog", "alias"}):
+            cause = "this part of FROM is not analysed"
+            raise BlockedError(ObstacleCode.FORM, relation.node, cause, "read the table plainly, or make a view of it")
+        own = substituted(formula, lambda part: self._types.typed(name, part) if isinstance(part, KeyColumn) else None)
+        if own not in self.found.setdefault(name, []):
+            self.found[name].append(own)
+
+    def _set_operation(self, relation: Relation, formula: Formula, names: Sequence[str]) -> None:
+        parts = branches(relation)
+        items = {name: by_position(relation, parts, name) for name in names}
+        for name, found in items.items():
+            first, *others = (self._types.of_item(part, item) for part, item in zip(parts, found, strict=True))
+            if not all(self._types.are_same(first, other) for other in others):
+                cause = f"the parts of the {relation.node.key.upper()} have column {name} in different or unknown types"
+                raise BlockedError(ObstacleCode.TYPES, relation.node, cause, "cast it to one type in each part")
+        for number, part in enumerate(parts):
+            self._select(select_of(part), part.env, formula, {name: found[number] for name, found in items.items()})
+
+    def _select(self, select: exp.Select, env: Env, formula: Formula, outputs: Mapping[str, exp.Expr]) -> None:
+        """Trace a formula of outputs of a SELECT to its relations."""
+        own = list(_own_nodes(select))
+        try:
+            relations, resolve = relations_of(select, env)
+            joins = Joins(select, relations, resolve, self._types)
+            inner = _over_items(formula, outputs, resolve)
+            _check_clauses(select, own)
+            _check_windows(select, own, inner, resolve)
+            joins.check(inner)
+            known = joins.spread(inner)
+        except BlockedError as error:
+            self._block(select, env, error.obstacle)
+            return
+        for query in (each for each in own if isinstance(each, exp.Query | exp.Table)):
+            remedy = "write it as a join, such as LEFT SEMI JOIN, whose condition names the key"
+            obstacle = Obstacle(ObstacleCode.SUBQUERY, offset_of(query), "a subquery outside FROM is not followed", remedy, ())
+            self._block(query, with_env(select, env), obstacle)
+        for relation, join in zip(relations, [None, *(select.args.get("joins") or ())], strict=True):
+            if relation.name in known:
+                self.descend(relation, known[relation.name])
+            else:
+                self._block(relation.node, relation.env, unjoined(relation, join))
+
+    def _block(self, node: exp.Expr, env: Env, obstacle: Obstacle) -> None:
+        """Record that all tables below a node feed every partition."""
+        tables: dict[str, None] = {}
+        waiting = [(node, env)]
+        seen = set()
+        while waiting:
+            below, names = waiting.pop()
+            for table in below.find_all(exp.Table):
+                cte = names.get(table.name.lower()) if not table.args.get("db") else None
+                if cte is None:
+                    tables[full_name(table) or ""] = None
+                elif id(cte.node) not in seen:
+                    seen.add(id(cte.node))
+                    waiting.append((cte.node, cte.env))
+        self.blocked |= {*tables}
+        told = replace(obstacle, sources=tuple(name for name in tables if "." in name))
+        if told.sources and told not in self.obstacles:
+            self.obstacles.append(told)
+
+
+class _Types:
+    """The types of the columns of relations, see :class:`~airflow_dynamic_tables.definitions.queries.joins.RelationTypes`."""
+
+    def __init__(self, types: ColumnTypes, assumed: bool) -> None:
+        self._of_tables = {table: {name.lower(): kind for name, kind in columns.items()} for table, columns in types.items()}
+        self._assumed = assumed
+        self._known: dict[tuple[int, tuple[str, ...], str], str | None] = {}
+
+    @property
+    def is_assumed(self) -> bool:
+        return self._assumed
+
+    def typed(self, table: str, column: KeyColumn) -> KeyColumn:
+        """Return a column of a table with its type."""
+        return KeyColumn(column.name, "", self._of_tables.get(table, {}).get(column.name))
+
+    def of(self, relation: Relation, name: str) -> str | None:
+        if isinstance(relation.node, exp.Table):
+            return self._of_tables.get(full_name(relation.node) or "", {}).get(name)
+        place = id(relation.node), relation.columns, name
+        if place not in self._known:
+            self._known[place] = None
+            with suppress(BlockedError):
+                self._known[place] = self._of_query(relation, name)
+        return self._known[place]
+
+    def _of_query(self, relation: Relation, name: str) -> str | None:
+        if isinstance(relation.node, exp.Select):
+            return self.of_item(relation, output(relation, name))
+        if not isinstance(relation.node, exp.SetOperation):
+            return None
+        parts = branches(relation)
+        types = {self.of_item(part, item) for part, item in zip(parts, by_position(relation, parts, name), strict=True)}
+        return types.pop() if len(types) == 1 else None
+
+    def of_item(self, relation: Relation, item: exp.Expr) -> str | None:
+        """Return the type of an expression over the relations of a SELECT; ``None`` if it is unknown."""
+        try:
+            relations, resolve = relations_of(select_of(relation), relation.env)
+            by_name = {each.name: each for each in relations}
+            return type_of(formula_of(item, resolve), lambda column: self.of(by_name[column.relation], column.name))
+        except (BlockedError, NoFormulaError):
+            return None
+
+    def are_same(self, one: str | None, other: str | None) -> bool:
+        if one is None or other is None:
+            return self._assumed
+        return one == other or (one in _INTEGERS and other in _INTEGERS)
+
+
+def _over_items(formula: Formula, outputs: Mapping[str, exp.Expr], resolve: Resolve) -> Formula:
+    """Replace the outputs in a formula by their expressions."""
+    items: dict[str, Formula] = {}
+    for name, item in outputs.items():
+        try:
+            items[name] = formula_of(item, resolve)
+        except NoFormulaError as error:
+            raise _no_formula(name, item, error.part) from error
+    return substituted(formula, lambda part: items[part.name] if isinstance(part, KeyColumn) else None)
+
+
+def _check_clauses(select: exp.Select, own: Sequence[exp.Expr]) -> None:
+    """Check that the clauses keep rows with different values of the key apart."""
+    distinct, group = select.args.get("distinct"), select.args.get("group")
+    is_plain = has_only(select, _HARMLESS) and not any(isinstance(each, exp.QueryTransform) for each in own)
+    if not is_plain or (distinct and distinct.args.get("on")) or not all(map(_is_rowwise, select.args.get("laterals") or ())):
+        cause = "this SELECT has a clause that is not analysed"
+        raise BlockedError(ObstacleCode.FORM, select, cause, "write it as a plain SELECT")
+    check_limits(select)
+    if group and (not has_only(group, {"expressions", "all"}) or group.find(exp.Cube, exp.Rollup, exp.GroupingSets)):
+        cause = "ROLLUP, CUBE and GROUPING SETS have rows of all partitions"
+        raise BlockedError(ObstacleCode.GROUPING, group, cause, "make another table of the totals")
+
+
+def _is_rowwise(lateral: exp.Lateral) -> bool:
+    function = lateral.this.name.lower() if isinstance(lateral.this, exp.Anonymous) else lateral.this.key
+    return bool(lateral.args.get("view")) and function.replace("_", "") in _ROWWISE
+
+
+def _check_windows(select: exp.Select, own: Sequence[exp.Expr], formula: Formula, resolve: Resolve) -> None:
+    named = {each.name.lower(): each for each in select.args.get("windows") or ()}
+    for window in (each for each in own if isinstance(each, exp.Window)):
+        by = window.args.get("partition_by") or ()
+        if not by and window.alias and window.alias.lower() in named:
+            by = named[window.alias.lower()].args.get("partition_by") or ()
+        known = set()
+        for expression in by:
+            with suppress(NoFormulaError):
+                known.add(formula_of(expression, resolve))
+        if not is_function_of(formula, known):
+            remedy = "add the key, as the query returns it, to PARTITION BY; or join the rows of the days that it needs"
+            raise BlockedError(ObstacleCode.WINDOW, window, "a window reaches over several partitions", remedy)
+
+
+def _own_nodes(select: exp.Select) -> Iterator[exp.Expr]:
+    """Yield the nodes of a SELECT outside FROM; queries within it are yielded, but not their nodes."""
+    waiting = [value for name, value in select.args.items() if name not in ("with_", "from_", "joins")]
+    waiting += [join.args.get("on") for join in select.args.get("joins") or ()]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, exp.Subquery) and {name for name, value in node.args.items() if value} == {"this"}:
-            waiting.append(node.this)
-        elif isinstance(node, exp.Union) and not {name for name, value in node.args.items() if value} - _PLAIN_UNION:
-            waiting += [node.expression, node.this]
-        elif isinstance(node, exp.Select) and not node.find(*_ELSEWHERE) and len(list(node.find_all(exp.Query))) == 1:
+        if isinstance(node, list):
+            waiting += node
+        elif isinstance(node, exp.Expr):
             yield node
-        else:
-            raise _HiddenError
+            if not isinstance(node, exp.Query):
+                waiting += node.args.values()
 
 
-def _columns_of_tables(select: exp.Select, place: int) -> Iterator[tuple[str, str | None]]:
-    """Yield every table of a SELECT, with its column that is returned at an index; ``None`` where that is uncertain."""
-    first = select.args["from_"].this if select.args.get("from_") else None
-    joins = select.args.get("joins") or []
-    tables = [table for table in (first, *(join.this for join in joins)) if isinstance(table, exp.Table)]
-    returned = _returned(select, place)
-    is_plain = (
-        isinstance(first, exp.Table)
-        and len(tables) == 1 + len(joins)
-        and not any({join.side.upper(), join.kind.upper(), join.method.upper()} - _PLAIN_JOINS for join in joins)
-        and returned is not None
-        and (returned.table.lower() == first.alias_or_name.lower() if returned.table else not joins)
-        and _is_grouped_by(select, returned)
-    )
-    for number, table in enumerate(tables):
-        name = _name(table)
-        if name is None:
-            continue
-        column = None
-        if is_plain and returned is not None and [_name(one) for one in tables].count(name) == 1:
-            column = returned.name if number == 0 else _equal_column(joins[number - 1], tables[0], returned.name)
-        yield name, column
-
-
-def _returned(select: exp.Select, place: int) -> exp.Column | None:
-    """Return the expression at an index of the result, if it is a plain column."""
-    items = select.selects
-    if place >= len(items) or any(item.is_star for item in items):
-        return None
-    plain = items[place].unalias()
-    return plain if isinstance(plain, exp.Column) and not plain.args.get("db") else None
-
-
-def _name(table: exp.Expr) -> str | None:
-    """Return the full name of a table; ``None`` if a part contains a dot, because the joined name would be ambiguous."""
-    names = [part.name for part in table.parts] if isinstance(table, exp.Table) else []
-    return ".".join(names) if names and not any("." in name for name in names) else None
-
-
-def _equal_column(join: exp.Join, first: exp.Table, column: str) -> str | None:
-    """Return the column of a joined table that the join condition equates with a column of the first table."""
-    if any(name.name.lower() == column.lower() for name in join.args.get("using") or ()):
-        return column
-    wanted = (first.alias_or_name.lower(), column.lower())
-    for part in _conditions(join.args.get("on")):
-        sides = (part.this, part.expression) if isinstance(part, exp.EQ) else ()
-        if not sides or not all(isinstance(side, exp.Column) and not side.args.get("db") for side in sides):
-            continue
-        for one, other in (sides, sides[::-1]):
-            if (one.table.lower(), one.name.lower()) == wanted and other.table.lower() == join.this.alias_or_name.lower():
-                return str(other.name)
-    return None
-
-
-def _conditions(whole: exp.Expr | None) -> Iterator[exp.Expr]:
-    waiting = [whole] if whole is not None else []
-    while waiting:
-        one = waiting.pop().unnest()
-        if isinstance(one, exp.And):
-            waiting += [one.this, one.expression]
-        else:
-            yield one
-
-
-def _is_grouped_by(select: exp.Select, column: exp.Column) -> bool:
-    group = select.args.get("group")
-    if group is None:
-        return True
-    if {name for name, value in group.args.items() if value} - _PLAIN_GROUP:
-        return False
-    return any(isinstance(one, exp.Column) and one.name.lower() == column.name.lower() for one in group.expressions)
-
-
-Touched = frozenset[str] | None
-"""Columns that may have other values; ``None`` is all columns, because there may be other rows."""
-
-ALL: Touched = None
-NONE: Touched = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class _Reads:
-    """Names that a query references: by output, and elsewhere. ``outputs`` is ``None`` when the query is not simple."""
-
-    outputs: tuple[tuple[str, frozenset[str]], ...] | None
-    elsewhere: frozenset[str]
-    has_star: bool
-
-
-def changed_columns(before: str, now: str) -> Touched:
-    """Return the columns whose values may differ between two queries over the same tables, including added and removed ones."""
-    one, other = _plain(before), _plain(now)
-    if one is None or other is None:
-        return ALL
-    mine, yours = _by_name(one), _by_name(other)
-    if mine is None or yours is None or _rest(one) != _rest(other):
-        return ALL
-    changed = frozenset(name for name in mine.keys() | yours.keys() if mine.get(name) != yours.get(name))
-    return ALL if changed and (_counts_columns(one) or _counts_columns(other)) else changed
-
-
-def touched_columns(query: str, touched: Touched) -> Touched:
-    """Return the columns of a query whose values may differ when the touched columns of its source table differ."""
-    if touched == NONE:
-        return NONE
-    reads = _reads(query)
-    if touched is None or reads.has_star or reads.elsewhere & touched:
-        return ALL
-    if reads.outputs is None:
-        return NONE
-    found: frozenset[str] = frozenset()
-    while True:  # an output may be computed from others
-        more = frozenset(name for name, names in reads.outputs if names & (touched | found))
-        if more == found:
-            return found
-        found = more
-
-
-@lru_cache(maxsize=4096)
-def _reads(query: str) -> _Reads:
-    root = _parsed(query)
-    if root is None:
-        return _Reads(None, frozenset(), has_star=True)
-    has_star = root.find(exp.Star) is not None and any(not isinstance(star.parent, exp.Count) for star in root.find_all(exp.Star))
-    select = _plain(query)
-    outputs = _by_name(select) if select is not None else None
-    if select is None or outputs is None or _counts_columns(select):
-        return _Reads(None, _names([root]), has_star)
-    named = tuple((name, _names([item])) for name, item in outputs.items())
-    return _Reads(named, _names([_rest(select)]), has_star)
-
-
-def _parsed(query: str) -> exp.Expr | None:
-    try:
-        return sqlglot.parse_one(query, dialect=SparkSQL)
-    except (SqlglotError, RecursionError):
-        return None
-
-
-def _plain(query: str) -> exp.Select | None:
-    """Return the query if it is a single SELECT, whatever it reads."""
-    root = _parsed(query)
-    return root if isinstance(root, exp.Select) else None
-
-
-def _by_name(select: exp.Select) -> dict[str, exp.Expr] | None:
-    """Return the outputs of a SELECT by name; ``None`` when some have no name, or names are not unique."""
-    items = {item.alias_or_name.lower(): item.unalias() for item in select.selects if not item.is_star}
-    return items if len(items) == len(select.selects) and "" not in items else None
-
-
-def _rest(select: exp.Select) -> exp.Expr:
-    """Return a SELECT without its outputs."""
-    rest = select.copy()
-    rest.set("expressions", [])
-    return rest
-
-
-def _counts_columns(select: exp.Select) -> bool:
-    """Return whether the outputs of a SELECT decide which rows there are."""
-    if select.args.get("distinct"):
-        return True
-    group = select.args.get("group")
-    return group is not None and (bool(group.args.get("all")) or any(isinstance(key, exp.Literal) for key in group.expressions))
-
-
-def _names(parts: Iterable[exp.Expr]) -> frozenset[str]:
-    return frozenset(name.name.lower() for part in parts for name in part.find_all(exp.Identifier))
+def _no_formula(name: str, item: exp.Expr, part: exp.Expr) -> BlockedError:
+    if isinstance(part, exp.Column):
+        cause = f"it is not certain which table column {part.name} is of"
+        return BlockedError(ObstacleCode.NO_COLUMN, part, cause, f"write the alias of its table before it, as in o.{part.name}")
+    cause = f"{name} is computed by {part.key.upper()}, which is not evaluated for partition values"
+    remedy = "use a column, date_trunc, date_format, to_date, substr, concat or a cast, or partition the source by the key"
+    return BlockedError(ObstacleCode.FUNCTION, part if part.find(exp.Identifier) else item, cause, remedy)

@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.key_sources import ColumnTypes, Lineage
 from airflow_dynamic_tables.core.refresh.permissions import Ability, Allowed
 from airflow_dynamic_tables.core.refresh.plan import BoundTime
-from airflow_dynamic_tables.core.refresh.source_changes import Origin
 
 _PIECE = re.compile(
     r"""
@@ -236,12 +237,21 @@ def bind_times(query: str, time: datetime, timezone: str, settings: Mapping[str,
     return times.bind_times(query, time, timezone, settings)
 
 
-def origins(query: str, column: str) -> Mapping[str, Origin]:
-    """Return, by full table name, the column of each table whose value determines the value of a returned column.
+def lineage(
+    query: str,
+    key: str,
+    types: ColumnTypes,
+    settings: Mapping[str, str] = MappingProxyType({}),
+    timezone: str = "UTC",
+    *,
+    assumed: bool = False,
+) -> Lineage:
+    """Return how each table that a query reads determines a column of its result.
 
-    A row of the result is then derived only from rows of that table with the same value, and from rows of other tables,
-    however they are joined or combined. Tables for which this cannot be proven are omitted.
+    :param types: the known columns of the tables with their types, by full table names.
+    :param settings: Spark settings of the query that are not defaults.
+    :param assumed: whether columns of unknown types are taken to have the same type, as for a check without catalogs.
     """
-    from airflow_dynamic_tables.definitions.queries import lineage as keys
+    from airflow_dynamic_tables.definitions.queries import lineage as tracing
 
-    return keys.origins(query, column)
+    return tracing.trace(query, key, types, settings, timezone, assumed=assumed)

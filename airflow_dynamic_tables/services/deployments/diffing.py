@@ -18,7 +18,7 @@ from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.core.schema import TableLayout
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
-from airflow_dynamic_tables.definitions.queries.lineage import ALL, NONE, Touched, changed_columns, touched_columns
+from airflow_dynamic_tables.definitions.queries.changed_columns import ALL, NONE, Touched, changed_columns, touched_columns
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, DynamicTableError, SchemaEvolutionError
 from airflow_dynamic_tables.services.deployments import comparing, values
 from airflow_dynamic_tables.services.deployments.comparing import Deployed

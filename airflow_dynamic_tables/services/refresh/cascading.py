@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from itertools import product
 from uuid import NAMESPACE_URL, uuid5
 
 from airflow_dynamic_tables.core.cycles import needed_first
@@ -19,9 +20,10 @@ from airflow_dynamic_tables.core.partition_transforms import plain_keys
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
+from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
-from airflow_dynamic_tables.definitions.queries.text import origins
+from airflow_dynamic_tables.definitions.queries.text import lineage
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.services.queries import inline_views
 from airflow_dynamic_tables.services.refresh.requests import (
@@ -93,20 +95,23 @@ def whole_table_time(workspace: Workspace, table: DynamicTable) -> datetime:
 def following_partitions(table: DynamicTable, parent: DynamicTable, replaced: PartitionSet) -> PartitionSet | None:
     """Return the partitions of a table whose rows may change with the given partitions of a parent.
 
-    :return: ``None`` if unknown: a partition key is not an unchanged key of the parent, or the parent has no partitions.
+    :return: ``None`` if unknown: the keys of the parent do not determine a partition key, or the parent has no partitions.
     """
     keys = plain_keys(table.partition_keys)
-    is_default = table.spark.conf.get("spark.sql.caseSensitive", "false").strip().lower() == "false"
-    if not keys or len(keys) < len(table.partition_keys) or not parent.partition_keys or not is_default:
+    if not keys or len(keys) < len(table.partition_keys) or not parent.partition_keys:
         return None
     if replaced.is_whole:
         return WHOLE_TABLE
-    theirs = {column.lower(): column for column in parent.partition_keys}
-    found = {key: origins(table.expanded_query, key).get(str(parent.identifier)) for key in keys}
-    columns = {key: theirs.get(origin.column.lower(), "") for key, origin in found.items() if origin and origin.is_itself}
-    if len(columns) < len(keys) or any(column not in spec for spec in replaced for column in columns.values()):
+    settings = {name: value for name, value in table.spark.conf.items() if decides_rows(name)}
+    # Columns of the parent may have changed their types, so only keys that the query returns unchanged are followed.
+    found = {key: lineage(table.expanded_query, key, {}, settings).sources.get(str(parent.identifier)) for key in keys}
+    specs = [{name.lower(): value for name, value in spec.items()} for spec in replaced]
+    values = [{key: own.values(spec) for key, own in found.items() if own is not None} for spec in specs]
+    if any(len(each) < len(keys) or None in each.values() for each in values):
         return None
-    return PartitionSet.of({key: spec[column] for key, column in columns.items()} for spec in replaced)
+    return PartitionSet.of(
+        dict(zip(keys, row, strict=True)) for each in values for row in product(*(sorted(each[key] or ()) for key in keys))
+    )
 
 
 def _below(workspace: Workspace, definitions: Definitions, first: RefreshRequest) -> dict[TableIdentifier, DynamicTable]:

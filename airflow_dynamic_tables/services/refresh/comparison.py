@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from airflow_dynamic_tables.core.partition_transforms import plain_keys
 from airflow_dynamic_tables.core.partitions import describe
+from airflow_dynamic_tables.core.refresh.key_sources import AffectedPartitions, KeyColumn, KeySource, Lineage, PartitionMapping
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
-from airflow_dynamic_tables.core.refresh.source_changes import Origin, SourceDifference, SourceHistory, SourceState
-from airflow_dynamic_tables.core.types import Struct, parse_type
-from airflow_dynamic_tables.definitions.queries.text import origins
-from airflow_dynamic_tables.exceptions import UnsupportedError
+from airflow_dynamic_tables.core.refresh.source_changes import SourceDifference, SourceHistory, SourceState
+from airflow_dynamic_tables.core.types import column_types
+from airflow_dynamic_tables.definitions.queries.text import lineage
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services.refresh.planning import Bound
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
@@ -19,7 +20,7 @@ from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 
 @dataclass(frozen=True, slots=True)
 class SourceChange:
-    """A change of a source, and the mapping of our partition keys to its keys with the same values.
+    """A change of a source, and the partitions whose rows it may change.
 
     A source without versions counts as changed, and so does one that the refresh did not read (``is_new``). ``why`` is the reason
     for people.
@@ -27,8 +28,7 @@ class SourceChange:
 
     source: str
     why: str
-    difference: SourceDifference
-    keys: Mapping[str, str]
+    affected: AffectedPartitions
     has_versions: bool
     is_new: bool
 
@@ -37,18 +37,16 @@ class Comparison:
     """Comparison of the current state of a table and its sources with the states recorded by its refreshes."""
 
     def __init__(self, workspace: Workspace, registered: RegisteredTable, bound: Bound) -> None:
-        table = bound.table
         self.versions: set[int] = set()
         self._ledger = workspace.ledger
         self._bound = bound
         self._content = registered.loaded.read().state
         self._histories: dict[str, SourceHistory] = {}
+        self._mappings: dict[str, PartitionMapping] = {}
         self._kinds = {column.name: column.type for column in registered.columns}
+        own = {key: KeySource((KeyColumn(key.lower()),)) for key in bound.table.partition_keys}
+        self._itself = PartitionMapping(own, self._kinds)
         self._changes: dict[str | None, list[SourceChange]] = {}
-        # Column names are compared case-insensitively, as Spark does by default.
-        is_default = bound.settings.get("spark.sql.caseSensitive", "false").strip().lower() == "false"
-        keys = plain_keys(table.partition_keys) if is_default else ()
-        self._origins = {key: origins(table.expanded_query, key) for key in keys}
 
     def why_moved(self, spec: Mapping[str, str | None], history: Sequence[Refresh]) -> str | None:
         """Return why a partition must be refreshed; ``None`` if it is unchanged.
@@ -62,18 +60,10 @@ class Comparison:
             return self._bound.why_other_recipe
         self.versions.add(refresh.version or 0)
         own = self.own_change_since(refresh.token)
-        if own is not None and self.concerns(own, spec):
+        if own is not None and own.affected.include(spec):
             return own.why
         changes = self.changes_since(refresh.token)
-        return next((change.why for change in changes if self.concerns(change, spec)), None)
-
-    def concerns(self, change: SourceChange, spec: Mapping[str, str | None]) -> bool:
-        """Return whether a change may affect the rows of a partition."""
-        return change.difference.concerns(spec, change.keys, self._kinds)
-
-    def only_in(self, change: SourceChange, keys: Mapping[str, str]) -> list[dict[str, str]] | None:
-        """Return the partitions with all rows that a change may affect; see :meth:`SourceDifference.only_in`."""
-        return change.difference.only_in(keys, self._kinds)
+        return next((change.why for change in changes if change.affected.include(spec)), None)
 
     def changes_since(self, token: str | None) -> list[SourceChange]:
         """Return the changes of sources since a refresh; ``None`` is an unknown one."""
@@ -87,15 +77,14 @@ class Comparison:
         name = str(self._bound.table.identifier)
         if (difference := self._since(token, name, self._content)) is None:
             return None
-        keys = {key: key for key in self._bound.table.partition_keys}
-        return SourceChange(name, f"the table is not as its refresh left it: {difference.why}", difference, keys, True, False)
+        affected = self._itself.affected(difference.partitions)
+        return SourceChange(name, f"the table is not as its refresh left it: {difference.why}", affected, True, False)
 
     def _change(self, token: str | None, source: SourceBinding, difference: SourceDifference) -> SourceChange:
         return SourceChange(
             source=source.identifier,
             why=f"{source.identifier} moved: {difference.why}",
-            difference=difference,
-            keys=self._keys_of(source),
+            affected=self._mapping(source.identifier).affected(difference.partitions),
             has_versions=source.state is not None and source.state.partitions is not None,
             is_new=not self._history(source.identifier, source.state).knows(token),
         )
@@ -112,25 +101,17 @@ class Comparison:
             self._histories[source] = SourceHistory(self._ledger.readings(self._bound.table.identifier, source), now)
         return self._histories[source]
 
-    def _keys_of(self, source: SourceBinding) -> dict[str, str]:
-        if "char(" in (source.schema or "").lower():
-            return {}  # Spark pads these values with spaces
-        own = {key: found[source.identifier] for key, found in self._origins.items() if source.identifier in found}
-        return {key: one.column for key, one in own.items() if one.is_itself or self._is_alike(source, one, key)}
+    def _mapping(self, source: str) -> PartitionMapping:
+        if source not in self._mappings:
+            found = ((key, lineage.sources.get(source)) for key, lineage in self._lineage.items())
+            self._mappings[source] = PartitionMapping({key: own for key, own in found if own is not None}, self._kinds)
+        return self._mappings[source]
 
-    def _is_alike(self, source: SourceBinding, origin: Origin, key: str) -> bool:
-        """Return whether a source column has the type of our key. Spark may format values of another type differently."""
-        return key in self._kinds and _type_of(source, origin.column) == self._kinds[key]
-
-
-def _type_of(source: SourceBinding, column: str) -> str | None:
-    """Return the type of a column as Spark reads it; ``None`` if only the files contain it."""
-    if source.schema is None:
-        return None
-    try:
-        schema = parse_type(f"struct<{source.schema}>")
-    except UnsupportedError:
-        return None
-    types = {field.name.lower(): str(field.type) for field in schema.fields} if isinstance(schema, Struct) else {}
-    # The job reads a partition key that is missing in the schema as a string.
-    return types.get(column.lower(), "string" if column in source.partition_keys else None)
+    @cached_property
+    def _lineage(self) -> dict[str, Lineage]:
+        bound = self._bound
+        types = {source.identifier: column_types(source.schema, source.partition_keys) for source in bound.sources}
+        # The keys of a table of Iceberg's transforms are computed from columns, which are no keys.
+        keys = plain_keys(bound.table.partition_keys)
+        query, timezone = bound.table.expanded_query, bound.table.timezone
+        return {key: lineage(query, key, types, bound.settings, timezone) for key in keys}

@@ -77,12 +77,7 @@ class DirtySearch:
 
     def _why(self, spec: Spec) -> str:
         effects = self._effects(self._made.token(spec))
-        return next((effect.change.why for effect in effects if self._concerns(effect, spec)), "")
-
-    def _concerns(self, effect: _Effect, spec: Spec) -> bool:
-        if effect.partitions is None:
-            return self._comparison.concerns(effect.change, spec)
-        return sorted_text(spec) in effect.partitions
+        return next((effect.change.why for effect in effects if effect.change.affected.include(spec)), "")
 
     def _effects(self, token: str | None) -> list[_Effect]:
         """Return the changes since a refresh with the partitions that may have other rows."""
@@ -102,6 +97,5 @@ class DirtySearch:
         return [change for change in changes if change.has_versions and (is_unknown or not change.is_new)]
 
     def _effect(self, change: SourceChange) -> _Effect:
-        keys = {key: change.keys.get(key, "") for key in self._keys}
-        specs = self._comparison.only_in(change, keys) if keys else None
+        specs = change.affected.specs(self._keys, only_days=not self._is_incremental) if self._keys else None
         return _Effect(change, None if specs is None else {sorted_text(spec): spec for spec in specs})

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_dynamic_tables.core.refresh.source_changes import SourceDifference, SourceState
+from airflow_dynamic_tables.core.refresh.key_sources import KeyColumn, KeySource, PartitionMapping
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from tests.support.source_states import difference
 
 BEFORE = SourceState("v1", "id", "/data", "schema", {"ds=1": "a", "ds=2": "b"})
@@ -63,8 +64,8 @@ def test_what_was_not_settled_may_have_moved() -> None:
     ],
 )
 def test_partitions_are_apart_only_when_their_values_surely_are(text: str, kind: str, concerns: bool) -> None:
-    moved = SourceDifference(frozenset({text}), "")
-    assert moved.concerns({"ds": "2024-01-01"}, {"ds": "day"}, {"ds": kind}) is concerns
-    assert moved.concerns({}, {"ds": "day"}, {"ds": kind})
-    assert moved.concerns({"ds": "2024-01-01"}, {}, {"ds": kind}), "nobody knows which key it is"
-    assert SourceDifference(None, "").concerns({"ds": "2024-01-01"}, {"ds": "day"}, {"ds": kind})
+    moved = PartitionMapping({"ds": KeySource((KeyColumn("day"),))}, {"ds": kind})
+    assert moved.affected([text]).include({"ds": "2024-01-01"}) is concerns
+    assert moved.affected([text]).include({})
+    assert moved.affected(None).include({"ds": "2024-01-01"})
+    assert PartitionMapping({}, {"ds": kind}).affected([text]).include({"ds": "2024-01-01"}), "it is not known which key it is"

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
@@ -17,7 +18,7 @@ from airflow_dynamic_tables.services.refresh.requests import Skipped
 from airflow_dynamic_tables.services.refresh.running import Attempt, begin, run
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from tests.support.clock import Clock
-from tests.support.daily_facts import BY_DAY, DAY, DAYS, MARCH, WITH_FACTOR, Bench, name_of, only, opened_bench
+from tests.support.daily_facts import BY_DAY, BY_MONTH, DAY, DAYS, MARCH, WITH_FACTOR, Bench, name_of, only, opened_bench
 
 
 @pytest.fixture
@@ -76,6 +77,18 @@ class TestRefresh:
         bench.write(0, 4, 5, 6, name="same")
         bench.refresh(5)
         assert bench.rows() == bench.expected()
+
+    def test_a_late_day_makes_its_month_again(self, bench: Bench) -> None:
+        bench.query, bench.pattern = BY_MONTH, "yyyy-MM"
+        bench.write(-40, 7)
+        bench.write(-10, 8)
+        bench.refresh(4)
+        bench.write(-41, 9)
+        bench.write(-300, 1)
+        bench.refresh(5)
+        assert bench.made == PartitionSet.of({"ds": name_of(day)[:7]} for day in (-300, -41))
+        assert bench.rows() == bench.expected()
+        assert isinstance(bench.refresh(6), Skipped)
 
     def test_a_source_that_feeds_every_partition_makes_all_again(self, bench: Bench) -> None:
         bench.query = WITH_FACTOR

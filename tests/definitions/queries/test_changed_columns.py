@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_dynamic_tables.definitions.queries.lineage import ALL, NONE, Touched, changed_columns, touched_columns
+from airflow_dynamic_tables.definitions.queries.changed_columns import ALL, NONE, Touched, changed_columns, touched_columns
 
 
 @pytest.mark.parametrize(
