@@ -192,14 +192,15 @@ def _check(spark: SparkSession, seeds: range) -> Score:
 
 
 def test_no_other_rows_change(spark: SparkSession) -> None:
-    score = _check(spark, range(12))
-    assert score.mapped > 150
+    score = _check(spark, range(9))
+    assert score.mapped > 100
     assert median(score.ratios) <= 1.2
 
 
 @pytest.mark.large
-def test_no_other_rows_change_in_many_queries(spark: SparkSession) -> None:
-    score = _check(spark, range(12, 400))
+@pytest.mark.parametrize("first", range(9, 249, 12))
+def test_no_other_rows_change_in_many_queries(spark: SparkSession, first: int) -> None:
+    score = _check(spark, range(first, first + 12))
     assert median(score.ratios) <= 1.2
 
 
