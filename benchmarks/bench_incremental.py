@@ -1,0 +1,142 @@
+"""An incremental refresh of the partitions that changed against a complete one, and the decision that nothing changed.
+
+One source with a partition a day, and a table of totals by day over it. Both sides run on one warm Spark server, so that start-up
+counts for neither. The figures are the seconds of Spark, as the history has them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from measure import check, compare, interleave
+
+DAYS = int(os.environ.get("BENCH_DAYS", "365"))
+ROWS = int(os.environ.get("BENCH_ROWS", "200000"))
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
+CHANGED = (1, 7, 30)
+FIRST = date(2024, 1, 1)
+
+TABLE = """
+sources:
+- name: lake.raw.events
+  format: parquet
+  path: {folder}/events
+  schema: "customer bigint, amount bigint"
+  partitioned_by: [ds]
+dynamic_tables:
+- name: lake.sales.totals
+  freshness: 1 day
+  refresh_mode: incremental
+  partitioned_by: [ds]
+  query: |
+    SELECT ds, customer % 1000 AS segment, count(DISTINCT customer) AS customers, sum(amount) AS amount
+    FROM lake.raw.events GROUP BY ds, customer % 1000
+"""
+
+DECIDE = """
+import os, sys, time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.services.refresh.live_plans import live_plan
+from airflow_dynamic_tables.services.refresh.preview import preview
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.workspace import open_workspace
+
+definitions = load_definitions(Path(sys.argv[1]))
+(table,) = definitions.tables.values()
+with open_workspace(embedded_settings(os.environ)) as workspace:
+    plan = preview(table, datetime.now(UTC), definitions.sources)
+    for _ in range(2):
+        started = time.perf_counter()
+        live = live_plan(workspace, plan, table, definitions)
+        seconds = time.perf_counter() - started
+assert live.action == "NO_DATA", live
+print(seconds)
+"""
+
+
+class Project:
+    """A source of many days and a table over it, refreshed by commands."""
+
+    def __init__(self, folder: Path) -> None:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "DYNAMIC_TABLES", "SPARK"))}
+        self.folder = folder
+        self.environ = {**kept, "AIRFLOW_HOME": str(folder)}
+        self.tables = folder / "dags" / "definitions" / "tables.yaml"
+        self.tables.parent.mkdir(parents=True)
+        self.tables.write_text(TABLE.format(folder=folder))
+        self.files = 0
+        for number in range(DAYS):
+            self.write(number, ROWS)
+
+    def write(self, day: int, rows: int) -> None:
+        """Add a file to a day, which looks as old as a file of an hour ago."""
+        self.files += 1
+        file = self.folder / "events" / f"ds={FIRST + timedelta(days=day)}" / f"{self.files}.parquet"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        numbers = pa.array(range(self.files, self.files + rows), pa.int64())
+        pq.write_table(pa.table({"customer": numbers, "amount": numbers}), file)
+        stamp = datetime.now(UTC).timestamp() - 3600 + self.files
+        os.utime(file, (stamp, stamp))
+
+    def run(self, *words: str) -> str:
+        """Run a command; return what it printed."""
+        command = [sys.executable, "-m", "airflow_dynamic_tables.cli.main", *words]
+        return subprocess.run(command, cwd=self.folder, env=self.environ, check=True, capture_output=True, text=True).stdout
+
+    def refresh(self, *options: str) -> float:
+        """Refresh the table; return the seconds of Spark."""
+        done = json.loads(self.run("refresh", "totals", "--output", "json", *options))
+        if (done["action"] == "PARTITIONS") == bool(options):
+            raise RuntimeError(f"{done['action']}: {done['reason']}")
+        return float(done["seconds"]["spark"])
+
+    def changed(self, days: int) -> float:
+        """Change some days and refresh them."""
+        for day in range(days):
+            self.write(day * (DAYS // days), 100)
+        return self.refresh()
+
+    def decision(self) -> float:
+        """Return the milliseconds in which a warm process finds that nothing changed."""
+        command = [sys.executable, "-c", DECIDE, str(self.tables)]
+        done = subprocess.run(command, cwd=self.folder, env=self.environ, check=True, stdout=subprocess.PIPE, text=True)
+        return float(done.stdout) * 1000
+
+
+def main() -> None:
+    """Measure the refreshes of some days against complete ones, then the decision."""
+    with tempfile.TemporaryDirectory() as folder:
+        print(f"{DAYS} days of {ROWS:,} rows", flush=True)
+        project = Project(Path(folder))
+        project.run("spark", "start")
+        try:
+            project.refresh("--full-refresh")
+            measured = interleave(
+                ROUNDS,
+                **{f"changed_{days}": lambda days=days: project.changed(days) for days in CHANGED},
+                full=lambda: project.refresh("--full-refresh"),
+            )
+            time.sleep(3)  # a file that has just been written is read again
+            decisions = [project.decision() for _ in range(ROUNDS)]
+        finally:
+            project.run("spark", "stop")
+    for days in CHANGED:
+        target = days / DAYS + 0.01
+        compare(f"{days} of {DAYS} days changed", measured[f"changed_{days}"], measured["full"], "all rows", target)
+    check(f"the decision that none of {DAYS} days changed", decisions, "ms", 200)
+
+
+if __name__ == "__main__":
+    main()
