@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -126,3 +128,41 @@ def test_a_query_that_fails_in_a_container_says_why_and_computes_once(lake: Site
     assert error.application_id.startswith("application_")
     logs = yarn.folder.glob(f"*/logs/{error.application_id}/*/stdout")
     assert [log for log in logs if "has failed before" in log.read_text()], "YARN starts a driver that failed once again"
+
+
+def test_a_lost_node_costs_no_row(lake: Site, yarn: YarnCluster, fault_report: FaultReport) -> None:
+    define(lake, "3000L")
+    refreshing = Refresh(lake, "yarn", STRUCK, CLIENT)
+    until_it_writes(lake)
+    yarn.lose_node()
+    fault_report.injected("a node of YARN lost")
+    try:
+        refreshing.version()
+    finally:
+        yarn.restart_node()
+    check_all_rows_once(lake, STRUCK)
+    wait_until(lambda: not yarn.running_applications(), "the end of the application, whose master may be lost", 400)
+
+
+def test_a_refresh_whose_executors_another_queue_takes_ends_well(
+    lake: Site, yarn: YarnCluster, tmp_path: Path, empty_state: Path, fault_report: FaultReport
+) -> None:
+    define(lake, "30000L")  # the other refresh takes a while to start
+    refreshing = Refresh(lake, "yarn", STRUCK, dataclasses.replace(CLIENT, num_executors=3))
+    wait_until(lambda: len(yarn.containers(EXECUTOR)) == 3, "more executors than its queue has room for")
+    (application,) = yarn.running_applications()
+    (tmp_path / "urgent").mkdir()
+    other = dataclasses.replace(
+        lake,
+        home=tmp_path / "urgent",
+        database_url=f"sqlite:///{shutil.copy(empty_state, tmp_path / 'urgent')}",
+        bucket=f"{lake.bucket}-urgent",
+    )
+    define(other, "1L")
+    Refresh(other, "yarn", NEXT, dataclasses.replace(CLIENT, yarn_queue="urgent")).version()
+    fault_report.injected("executors preempted on YARN")
+    refreshing.version()
+    assert yarn.application(application)["numNonAMContainerPreempted"] > 0
+    check_all_rows_once(lake, STRUCK)
+    check_all_rows_once(other, NEXT)
+    assert yarn.running_applications() == []

@@ -21,6 +21,15 @@ from tests.support.ports import free_port
 from tests.support.processes import command_line, descendants, kill_tree, wait_until
 
 _YARN = "yarn.server"
+_PREEMPTION = "yarn.resourcemanager.monitor.capacity.preemption"
+_AT_ONCE = {
+    "monitoring_interval": 1000,
+    "max_wait_before_kill": 1000,
+    "total_preemption_per_round": 1.0,
+    "natural_termination_factor": 1.0,
+}
+"""A queue gets what is its own within seconds, from those that use more than their own."""
+
 _BY_NAME = "dfs.namenode.datanode.registration.ip-hostname-check"
 
 
@@ -33,6 +42,7 @@ class YarnCluster:
     rest_port: int = field(default_factory=free_port)
     names_port: int = field(default_factory=free_port)
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _node: subprocess.Popen[bytes] = field(init=False, repr=False)
 
     @property
     def hdfs(self) -> str:
@@ -55,7 +65,7 @@ class YarnCluster:
         """Start the daemons of YARN, after those of HDFS."""
         self._processes.append(self._run(f"{_YARN}.resourcemanager.ResourceManager"))
         for node in ("first", "second"):
-            self._processes.append(self._run(f"{_YARN}.nodemanager.NodeManager", node=node))
+            self._start_node(node)
 
     def wait(self, nodes: int) -> None:
         """Wait until HDFS takes files, and YARN has as many nodes."""
@@ -66,6 +76,20 @@ class YarnCluster:
         except AssertionError as error:
             error.add_note((self.folder / "log").read_text(errors="replace")[-4000:])
             raise
+
+    def lose_node(self) -> None:
+        """Kill a node manager with all its containers."""
+        kill_tree(self._node)
+
+    def restart_node(self) -> None:
+        """Start the node that was lost, as another one."""
+        self._processes.remove(self._node)
+        self._start_node("third")
+        self.wait(2)
+
+    def _start_node(self, name: str) -> None:
+        self._processes.append(self._run(f"{_YARN}.nodemanager.NodeManager", node=name))
+        self._node = self._processes[-1]
 
     def application(self, application_id: str) -> dict[str, Any]:
         """Return the report on an application, with its ``state`` and ``finalStatus``."""
@@ -144,17 +168,24 @@ class YarnCluster:
             "yarn.nodemanager.local-dirs": "${node}/local",
             "yarn.nodemanager.log-dirs": "${node}/logs",
             "yarn.nodemanager.delete.debug-delay-sec": 3600,
-            "yarn.nodemanager.resource.memory-mb": 2048,
+            "yarn.nodemanager.resource.memory-mb": 2560,  # three executors leave a node room for the master of another queue
             "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": 99.9,
             "yarn.nodemanager.vmem-check-enabled": "false",
             "yarn.scheduler.minimum-allocation-mb": 128,
             "yarn.nm.liveness-monitor.expiry-interval-ms": 60_000,
             "yarn.am.liveness-monitor.expiry-interval-ms": 60_000,
+            "yarn.resourcemanager.scheduler.monitor.enable": "true",
+            **{f"{_PREEMPTION}.{name}": value for name, value in _AT_ONCE.items()},
         }
         self._write("yarn-site.xml", settings)
-        queue = {"queues": "default", "default.capacity": 100}
+        queues = {
+            "queues": "default,urgent",
+            "default.capacity": 40,
+            "default.user-limit-factor": 3,  # of its capacity: what is idle is for the one user, too
+            "urgent.capacity": 60,
+        }
         share = {"yarn.scheduler.capacity.maximum-am-resource-percent": 0.9}
-        self._write("capacity-scheduler.xml", share | {f"yarn.scheduler.capacity.root.{name}": queue[name] for name in queue})
+        self._write("capacity-scheduler.xml", share | {f"yarn.scheduler.capacity.root.{name}": queues[name] for name in queues})
 
     def _write(self, name: str, settings: Mapping[str, object]) -> None:
         root = ElementTree.Element("configuration")
