@@ -1,8 +1,8 @@
-"""TPC-H lineitem by day on a cluster of two workers: refreshes in full and of one day, beside Iceberg's own writer and pipelines.
+"""TPC-H lineitem by day on a cluster of two workers: refreshes in full and of one day, beside Iceberg's own writer.
 
 Ours is ``dynamic-tables refresh`` by spark-submit. The rivals are jobs with Iceberg's library for Spark (``INSERT
-OVERWRITE``, ``writeTo().overwritePartitions()``), and a materialized view of Declarative Pipelines, which is always computed
-in full and written as Parquet. All run on the same Spark 4.1, with the same memory, on the same standalone cluster, in turn.
+OVERWRITE``, ``writeTo().overwritePartitions()``). All run on the same Spark 4.1, with the same memory, on the same standalone
+cluster, in turn. ``spark-pipelines`` is not among them: it runs locally or on a Spark Connect server, see ``bench_pipelines.py``.
 ``BENCH_SCALE`` is the scale factor, ``BENCH_ROUNDS`` how often. CPU is that of all processes. Memory is resident: ``client`` is
 the Python process of the command, ``driver`` and ``executor`` are the largest Java process of each kind.
 """
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,27 +110,14 @@ class Bench:
         conf = {
             **self.conf,
             "spark.jars": ",".join(map(str, jars("iceberg-spark-4.1"))),
+            "spark.sql.iceberg.advisory-partition-size": str(64 * MB),  # its default needs more than the 1 GB of an executor
             "spark.sql.sources.partitionOverwriteMode": "dynamic" if way.endswith("-day") else "static",
             **{f"spark.sql.catalog.ice{key}": value for key, value in catalog.items()},
         }
         program = [str(self.home / "rival.py"), str(self.home / "lineitem"), way]
         return self._run([_binary("spark-submit"), "--master", self.cluster.url, *_options(conf), *program], {}, lake)
 
-    def pipelines(self) -> Measured:
-        """A new pipeline, whose catalog is in memory."""
-        project = self.home / "pipeline"
-        shutil.rmtree(project, ignore_errors=True)
-        (project / "transformations").mkdir(parents=True)
-        libraries = [{"glob": {"include": "transformations/**"}}]
-        spec = {"name": "bench", "storage": f"{project.as_uri()}/storage", "libraries": libraries}
-        (project / "spark-pipeline.yml").write_text(json.dumps(spec))
-        query = f"SELECT * FROM parquet.`{self.home / 'lineitem'}`"
-        view = f"CREATE MATERIALIZED VIEW lineitem PARTITIONED BY (l_shipdate) AS {query};\n"
-        (project / "transformations" / "lineitem.sql").write_text(view)
-        command = [_binary("spark-pipelines"), "run", "--remote", self.cluster.url, *_options(self.conf)]
-        return self._run(command, {}, project / "spark-warehouse", project)
-
-    def _run(self, command: Sequence[str], environ: Mapping[str, str], table: Path, folder: Path | None = None) -> Measured:
+    def _run(self, command: Sequence[str], environ: Mapping[str, str], table: Path) -> Measured:
         events = self.home / "events"
         shutil.rmtree(events, ignore_errors=True)
         events.mkdir()
@@ -138,7 +125,7 @@ class Bench:
         started = time.perf_counter()
         output, errors = self.home / "output", self.home / "errors"
         with output.open("wb") as out, errors.open("wb") as log:
-            process = subprocess.Popen(command, env={**os.environ, **environ}, cwd=folder or self.home, stdout=out, stderr=log)
+            process = subprocess.Popen(command, env={**os.environ, **environ}, cwd=self.home, stdout=out, stderr=log)
             memory, cpu = _watched(process, self.cluster)
         seconds = time.perf_counter() - started
         if process.returncode:
@@ -156,10 +143,11 @@ def _watched(process: subprocess.Popen[bytes], cluster: SparkCluster) -> tuple[d
 
     def look() -> None:
         while not ended.wait(0.3):
-            started = [one for one in (command, *descendants(process.pid)) if one.is_running()]
-            for one in (*cluster.executors(), *started):
+            executors = cluster.executors()
+            for one in (*executors, command, *descendants(process.pid)):
                 with suppress(psutil.Error):
-                    kind = "client" if one.name() != "java" else "driver" if one in started else "executor"
+                    # What Java starts looks for a moment as Java does, and has the name of a thread.
+                    kind = "executor" if one in executors else "driver" if Path(one.exe()).name == "java" else "client"
                     peaks[kind] = max(peaks[kind], one.memory_info().rss // MB)
                     times = one.cpu_times()
                     used[one.pid] = times.user + times.system
@@ -234,15 +222,14 @@ def main() -> None:
         subprocess.run([str(BIN / "tpchgen-cli"), *made], check=True, capture_output=True)
         bench = Bench(home, cluster)
         bench.rival("create")
-        sides = {
+        sides: dict[str, dict[str, Callable[[], Measured]]] = {
             "full": {
                 "ours": lambda: bench.ours("--full-refresh"),
                 "INSERT OVERWRITE": lambda: bench.rival("insert"),
                 "overwritePartitions": lambda: bench.rival("write"),
-                "spark-pipelines": bench.pipelines,
             },
             "one day": {
-                "ours": lambda: bench.ours("--partitions", f"l_shipdate={DAY}"),
+                "ours": lambda: bench.ours("--partition", f"l_shipdate={DAY}"),
                 "INSERT OVERWRITE": lambda: bench.rival("insert-day"),
                 "overwritePartitions": lambda: bench.rival("write-day"),
             },
