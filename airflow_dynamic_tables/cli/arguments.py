@@ -65,6 +65,11 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def number_or_all(text: str) -> int | None:
+    """Parse a positive integer; ``all`` is ``None``."""
+    return None if text.lower() == "all" else positive(text)
+
+
 def port(text: str) -> int:
     """Parse the number of a TCP port; 0 is any free port."""
     if not text.isdecimal() or int(text) > 65_535:

@@ -272,6 +272,13 @@ class LoadedTable(ABC):
         :raises UnsupportedError: if reading its files alone would return wrong rows, and there is no other way.
         """
 
+    def read_at(self, snapshot: str, spark_name: str | None = None) -> TableContent:  # noqa: ARG002
+        """Return the rows of the table at an earlier snapshot; otherwise like :meth:`read`.
+
+        :raises VersionNotFoundError: if the table does not have that snapshot any more.
+        """
+        raise UnsupportedError("its format keeps no earlier versions")
+
     @abstractmethod
     def count(self, partitions: PartitionSet) -> RowCounts | None:
         """Count the rows of the current version without reading data.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 
 from pyspark.errors import AnalysisException
@@ -14,12 +16,13 @@ from airflow_dynamic_tables.core.partition_transforms import hidden_keys, plain_
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, RefreshResult, StagedFile
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.jobs.column_types import check_partition_key, ddl, storable
+from airflow_dynamic_tables.jobs.comparing import drift
 from airflow_dynamic_tables.jobs.driver import Driver
 from airflow_dynamic_tables.jobs.expectations import repeated, results, violations_in_stage, without_dropped
 from airflow_dynamic_tables.jobs.files import exactly
 from airflow_dynamic_tables.jobs.messages import message, refused
 from airflow_dynamic_tables.jobs.query import at_schedule_time, check_columns, settle_settings
-from airflow_dynamic_tables.jobs.readers import bind, check_spelling
+from airflow_dynamic_tables.jobs.readers import bind, check_spelling, frame_of
 from airflow_dynamic_tables.jobs.servers import ServerTable
 from airflow_dynamic_tables.jobs.writers import write
 
@@ -36,8 +39,17 @@ def refresh(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> RefreshRe
     for source in plan.sources:
         bind(spark, source, driver)
     result = store(spark, plan, driver, storable(planned_rows(spark, plan, driver), driver.tell))
+    if plan.compares is not None:
+        found = drift(plan, _stored(spark, plan, result.columns), frame_of(spark, plan.compares, driver))
+        result = replace(result, drift=found)
     driver.write_text(plan.result_location, result.to_json())
     return result
+
+
+def _stored(spark: SparkSession, plan: RefreshPlan, columns: Sequence[Column]) -> DataFrame:
+    """The rows below the plan's stage."""
+    schema = ", ".join(f"{quote(column.name)} {column.type}" for column in columns)
+    return spark.read.schema(schema).format(plan.file_format).load(exactly(plan.data_location))
 
 
 def prepare(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> None:

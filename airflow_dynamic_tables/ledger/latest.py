@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import JSON, Column, ColumnElement, FromClause, ScalarSelect, String, bindparam, cast, func, select, true
+from sqlalchemy import JSON, Column, ColumnElement, FromClause, ScalarSelect, String, bindparam, cast, func, select
 
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import refreshes
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.versions import Version
 
 
@@ -69,12 +69,13 @@ class SqlLatest:
         listed = self._listed
         began, made, tick = (refreshes.alias(name) for name in ("began", "made", "tick"))
         has_version = (refreshes.c.state == "SUCCEEDED") & refreshes.c.version.is_not(None)
-        is_of_tick = func.coalesce(refreshes.c.reason_code, "") != ReasonCode.ASKED_FOR
+        is_refresh = refreshes.c.action != RefreshAction.VERIFY
+        is_of_tick = (func.coalesce(refreshes.c.reason_code, "") != ReasonCode.ASKED_FOR) & is_refresh
         told = (
             *(listed.c.value, began.c.state, began.c.error, made.c.token, made.c.version, made.c.data_timestamp, made.c.action),
             *(tick.c.schedule_time, tick.c.state, tick.c.error, made.c.snapshot, made.c.finished_at, made.c.sources),
         )
-        newest = began.c.token == _newest(listed, true())
+        newest = began.c.token == _newest(listed, is_refresh)
         newest_version = made.c.token == _newest(listed, has_version)
         newest_tick = tick.c.token == _newest(listed, is_of_tick, refreshes.c.schedule_time)
         joined = listed.join(began, newest).outerjoin(made, newest_version).outerjoin(tick, newest_tick)

@@ -101,9 +101,9 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, SqlRea
         with self._database.transaction() as connection:
             return [_to_stage(row) for row in connection.execute(query).mappings()]
 
-    def last_stage(self, table: TableIdentifier, but_of: str = "") -> Stage | None:
-        """Return the last opened stage of a table in any state, except those of one owner; ``None`` if there is none."""
-        of_others = select(stages).where(stages.c.table_name == str(table), stages.c.owner != but_of)
+    def last_stage(self, table: TableIdentifier, but_of: Collection[str] = ()) -> Stage | None:
+        """Return the last opened stage of a table in any state, except those of some owners; ``None`` if there is none."""
+        of_others = select(stages).where(stages.c.table_name == str(table), stages.c.owner.not_in(but_of))
         with self._database.transaction() as connection:
             return next(map(_to_stage, connection.execute(of_others.order_by(stages.c.ordinal.desc()).limit(1)).mappings()), None)
 

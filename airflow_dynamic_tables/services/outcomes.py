@@ -24,10 +24,11 @@ class Operation(StrEnum):
     COMPACTION = "compaction"
     PUBLISH = "publish"
     HOLD = "hold"
+    VERIFICATION = "verification"
 
 
 class Ending(StrEnum):
-    """How a write ended. ``RELEASED`` is a hold, or a compaction with nothing to do."""
+    """How a write ended. ``RELEASED`` is a hold, a verification, or a compaction with nothing to do."""
 
     COMMITTED = "committed"
     SKIPPED = "skipped"

@@ -40,6 +40,23 @@ def _rows(dynamic_tables: Run, table: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.large
+def test_verify_exits_with_1_unless_all_is_equal(dynamic_tables: Run, project: Path) -> None:
+    for day in (2, 3):
+        assert dynamic_tables("refresh", "daily_revenue", "--schedule-time", f"2024-01-0{day} 00:00:00").code == 0
+    ran = dynamic_tables("verify", "daily_revenue", "--partitions", "all", "--seed", "7", "-o", "json")
+    assert (ran.code, ran.err) == (0, "Partitions verified with seed 7: equal: 2.\n")
+    assert [(one["partition"], one["verdict"], one["rows"]) for one in json.loads(ran.out)] == [
+        ("ds=2024-01-01", "EQUAL", 1),
+        ("ds=2024-01-02", "EQUAL", 1),
+    ]
+    _orders(project, "2024-01-01", [100])
+    ran = dynamic_tables("verify", "daily_revenue", "--partitions", "9")
+    assert ran.code == 1
+    assert "UNVERIFIED" in ran.out
+    assert dynamic_tables("verify", "daily_revenue", "--partitions", "none").code == 2
+
+
+@pytest.mark.large
 def test_refreshes_from_first_version_to_partition(dynamic_tables: Run, project: Path) -> None:
     first = dynamic_tables("refresh", "daily_revenue", "--schedule-time", "2024-01-02 00:00:00", "-o", "json")
     assert first.code == 0, first.err

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
+from random import randrange
 from threading import Event
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -47,6 +48,7 @@ from airflow_dynamic_tables.services.refresh.requests import (
 )
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
+from airflow_dynamic_tables.services.refresh.verifying import Verdict, VerifyRequest, summary, verify
 from airflow_dynamic_tables.services.status import RefreshWithRows, sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.services.writes.settling import result_of
@@ -65,6 +67,7 @@ _OF_A_REQUEST = (
 """Options with which a program runs a refresh that was requested elsewhere."""
 
 _CASCADE = ("table", "outcome", "version", "partitions", "detail")
+_SEEDS = 1_000_000
 _ROWS = 10
 """Maximum number of rows that ``--show`` prints."""
 
@@ -117,6 +120,43 @@ def refresh(arguments: Namespace) -> int:
         rows = _first_rows(workspace, request.table.identifier) if arguments.show else None
     _print(done, arguments.output, rows)
     return OK
+
+
+@command(
+    "verify",
+    "compare partitions of a table with what its query returns",
+    (
+        TABLE,
+        Argument(
+            ("--partitions",),
+            "how many partitions, chosen at random, or all (default: 3)",
+            {"metavar": "N", "type": argument_types.number_or_all, "default": 3},
+        ),
+        Argument(
+            ("--seed",),
+            "a number that chooses the same partitions again (default: a random one)",
+            {"metavar": "N", "type": argument_types.positive},
+        ),
+        MASTER,
+        *STATE,
+        OUTPUT,
+    ),
+)
+def verify_table(arguments: Namespace) -> int:
+    """Compute partitions again, for the versions of the sources that they were made of, and compare them with the table.
+
+    Nothing is published. The result is also in the history. Exits with 1 unless all of these partitions are equal: a
+    partition cannot be verified if a version of a source is gone.
+    """
+    defined, _ = definitions(arguments)
+    table = named_table(defined, arguments.table)
+    seed = arguments.seed if arguments.seed is not None else randrange(1, _SEEDS)
+    request = VerifyRequest(table, defined.sources, arguments.partitions, seed)
+    with workspace_of(arguments) as workspace:
+        found = with_spark(workspace, table.identifier, table.spark, arguments, partial(verify, workspace, request))
+    print(f"{summary(found, seed)}.".capitalize(), file=sys.stderr)
+    output.listing(found, arguments.output)
+    return OK if all(one.verdict is Verdict.EQUAL for one in found) else FAILED
 
 
 def _is_chosen(arguments: Namespace) -> bool:

@@ -162,6 +162,8 @@ class RefreshPlan:
     everything that determines the rows except the content of the sources. With a ``sink``, data files are copied there, and only
     the job knows them.
 
+    With ``compares``, the current rows of the table, the job compares its rows with them, and nothing is committed.
+
     With ``stream``, the job runs continuously: each batch has its own plan with the stream ``position`` that the table reaches
     and the position that it ``follows``, to which rows are added; without the latter, the rows replace the table.
     """
@@ -198,6 +200,7 @@ class RefreshPlan:
     follows: StreamPosition | None = None
     sink: Sink | None = None
     limits: TypeLimits = NO_LIMITS
+    compares: SourceBinding | None = None
 
     @property
     def data_location(self) -> str:
@@ -275,12 +278,26 @@ class StagedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Drift:
+    """The difference between the ``rows`` of a partition of a table and those that its query returns, as multisets.
+
+    ``missing`` are the rows that only the query returns, ``extra`` those that only the table has.
+    """
+
+    partition: Mapping[str, str | None]
+    rows: int
+    missing: int
+    extra: int
+
+
+@dataclass(frozen=True, slots=True)
 class RefreshResult:
     """The result of the job. ``seconds`` is the duration of each step.
 
     ``partitions`` lists those that received rows, so it is not the replaced set: it may be empty, and is always empty for an
     unpartitioned table. ``expectations`` are in the order of the plan's, followed by the late rows that a batch of a stream
-    dropped. Without ``files``, the rows are in the plan's sink, where they occupy ``table_bytes``.
+    dropped. Without ``files``, the rows are in the plan's sink, where they occupy ``table_bytes``. ``drift`` lists the partitions
+    with rows of a plan that compares; it is ``None`` if nothing was compared.
     """
 
     token: str
@@ -292,6 +309,7 @@ class RefreshResult:
     seconds: Mapping[str, float] = field(default_factory=dict)
     expectations: tuple[ExpectationResult, ...] = ()
     table_bytes: int = 0
+    drift: tuple[Drift, ...] | None = None
 
     @property
     def bytes(self) -> int:

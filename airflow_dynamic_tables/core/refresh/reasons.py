@@ -30,6 +30,9 @@ class RefreshAction(StrEnum):
     ROLLBACK = "ROLLBACK"
     """Restore a version. The ``sources`` of such a refresh contain the restored snapshot, so that it cannot expire."""
 
+    VERIFY = "VERIFY"
+    """Change nothing, but compare partitions with what the query returns for the versions that they were made of."""
+
 
 class Initial(StrEnum):
     """The scope of the first scheduled refresh of a table with time partitions."""
@@ -111,6 +114,15 @@ class ReasonCode(StrEnum):
 
     ROLLBACK = "ROLLBACK"
     """An earlier version was requested."""
+
+    EQUAL = "EQUAL"
+    """The verified partitions are as the query returns them."""
+
+    DRIFT = "DRIFT"
+    """Some of the verified partitions are not as the query returns them."""
+
+    UNVERIFIED = "UNVERIFIED"
+    """Some of the partitions could not be verified, and no other one differs."""
 
 
 @dataclass(frozen=True, slots=True)

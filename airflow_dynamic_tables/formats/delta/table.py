@@ -20,7 +20,13 @@ from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schema import Column, TableLayout, spark_ddl
 from airflow_dynamic_tables.core.versions import Retention, StreamPosition, Version
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, TableNotFoundError, UnsupportedError
+from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
+    ConfigurationError,
+    TableNotFoundError,
+    UnsupportedError,
+    VersionNotFoundError,
+)
 from airflow_dynamic_tables.formats.base import (
     Increment,
     LakeTable,
@@ -219,6 +225,12 @@ class _LoadedDeltaTable(LoadedTable):
 
     def read(self, spark_name: str | None = None) -> TableContent:
         return content(self._filled, self._path, has_library=spark_name is not None)
+
+    def read_at(self, snapshot: str, spark_name: str | None = None) -> TableContent:
+        then = open_snapshot(self._filled.location, int(snapshot))
+        if then is None:
+            raise VersionNotFoundError(f"version {snapshot} of {self._path} is not in its log any more")
+        return content(then, self._path, has_library=spark_name is not None)
 
     def count(self, partitions: PartitionSet) -> RowCounts | None:
         try:

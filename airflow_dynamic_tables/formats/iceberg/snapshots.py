@@ -348,6 +348,13 @@ def as_of(table: Table, snapshot_id: int) -> Table:
     return then
 
 
+def at_snapshot(table: Table, snapshot_id: int) -> Table:
+    """Return the table with the rows and columns it had at a snapshot."""
+    then = copy(as_of(table, snapshot_id))
+    then.metadata = then.metadata.model_copy(update={"current_snapshot_id": snapshot_id})
+    return then
+
+
 def _time(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 

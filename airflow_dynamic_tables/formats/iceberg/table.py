@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.schema import TableLayout
 from airflow_dynamic_tables.core.versions import Retention, StreamPosition, Version
-from airflow_dynamic_tables.exceptions import UnsupportedError
+from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
 from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable, RowCounts, TableContent, kept_version
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.history import delete_orphans, due, expire, position
@@ -105,7 +105,18 @@ class _LoadedIcebergTable(LoadedTable):
         except UnsupportedError:
             if spark_name is None:
                 raise
-            return TableContent(tables.snapshot_id(self.filled), table=spark_name, state=tables.state(self.filled))
+            return _by_library(self.filled, spark_name)
+
+    def read_at(self, snapshot: str, spark_name: str | None = None) -> TableContent:
+        if snapshot not in (str(kept.snapshot_id) for kept in self.filled.snapshots()):
+            raise VersionNotFoundError(f"snapshot {snapshot} of {self._path} has expired")
+        then = tables.at_snapshot(self.filled, int(snapshot))
+        try:
+            return tables.content(then, self._path)
+        except UnsupportedError:
+            if spark_name is None:
+                raise
+            return _by_library(then, spark_name)
 
     def count(self, partitions: PartitionSet) -> RowCounts | None:
         return tables.count(self.table, partitions)
@@ -126,3 +137,7 @@ class _LoadedIcebergTable(LoadedTable):
     @cached_property
     def _content(self) -> TableContent:
         return tables.content(self.filled, self._path)
+
+
+def _by_library(table: Table, spark_name: str) -> TableContent:
+    return TableContent(tables.snapshot_id(table), table=spark_name, state=tables.state(table))

@@ -27,7 +27,7 @@ from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshReque
 from airflow_dynamic_tables.services.source_progress import Growth
 from airflow_dynamic_tables.services.tables.source_reads import stretch
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
-from airflow_dynamic_tables.services.writes.leases import COMPACTION
+from airflow_dynamic_tables.services.writes.leases import YIELDING
 
 log = logging.getLogger(__name__)
 
@@ -277,8 +277,8 @@ def _standing(workspace: Workspace, request: RefreshRequest, registered: Registe
         raise _MustRefreshError("what is read now may not be all that comes before its schedule time")
     if registered.loaded.undone():
         raise _MustRefreshError("another engine changed the table")
-    unfinished = [stage for stage in ledger.list_stages(identifier) if stage.owner != COMPACTION]
-    opened = ledger.last_stage(identifier, but_of=COMPACTION)
+    unfinished = [stage for stage in ledger.list_stages(identifier) if stage.owner not in YIELDING]
+    opened = ledger.last_stage(identifier, but_of=YIELDING)
     refreshes = [refresh for refresh in ledger.list_refreshes(identifier, _LATEST) if refresh.state is not RefreshState.SKIPPED]
     last = {refresh.token for refresh in refreshes[:1]}
     # Clocks of several machines give no reliable order; the ledger does, as long as it has the stage.

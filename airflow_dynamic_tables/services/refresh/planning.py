@@ -168,9 +168,11 @@ def bind_sources(
     sources: Mapping[TableIdentifier, Source],
     partitions: PartitionSet = WHOLE_TABLE,
     growth: Growth | None = None,
+    recorded: Mapping[str, str] | None = None,
 ) -> tuple[SourceBinding, ...]:
     """Bind every table that the query reads to its current version. Each table is read once.
 
+    :param recorded: earlier versions to bind instead, by the full name of the table.
     :raises ConfigurationError: if the folder of a source is missing or empty.
     :raises UpstreamError: if a dynamic table has no version yet, or a source with a watermark has no complete partition.
     :raises UnsupportedError: if reading a table requires a library that the job lacks, or the table cannot be read by partition.
@@ -178,6 +180,7 @@ def bind_sources(
     bindings = []
     for number, identifier in enumerate(table.upstream):
         view = view_name(table, number)
+        version = (recorded or {}).get(str(identifier))
         source = sources.get(identifier) or _described(workspace, identifier)
         if source is not None and source.endless is not None:
             raise UnsupportedError(
@@ -187,10 +190,12 @@ def bind_sources(
         if growth is not None and str(identifier) in growth.sources:
             bindings.append(growth.binding(str(identifier), view, partitions))
         elif source is not None and is_bound(source):
+            if version is not None:
+                raise UnsupportedError(f"{identifier} changed, and no earlier version of it can be read")
             _check_options(source)
             bindings.append(bind(source, workspace.readable(identifier.catalog).stores(), view, table.spark.conf))
         else:
-            bindings.append(_bind_table(workspace, table, identifier, view))
+            bindings.append(_bind_table(workspace, table, identifier, view, version))
         if source is not None and source.event_time is not None:
             bindings[-1] = _told_apart(table, bindings[-1], source.event_time, partitions)
     return tuple(bindings)
@@ -262,7 +267,7 @@ def job_environment(workspace: Workspace, plan: RefreshPlan) -> dict[str, str]:
     :raises ConfigurationError: if a connection is missing or incomplete.
     """
     environment: dict[str, str] = {}
-    for source in plan.sources:
+    for source in (*plan.sources, *([plan.compares] if plan.compares is not None else [])):
         if source.conn_id is not None:
             connection = workspace.settings.connections(source.conn_id)
             options = connection_options(source.format, source.conn_id, connection)
@@ -311,10 +316,13 @@ def _is_known_to_spark(table: LakeTable, conf: Mapping[str, str], catalog: str) 
     return table.library in conf.get("spark.sql.extensions", "") if table.library else f"spark.sql.catalog.{catalog}" in conf
 
 
-def _bind_table(workspace: Workspace, table: DynamicTable, identifier: TableIdentifier, view: str) -> SourceBinding:
+def _bind_table(
+    workspace: Workspace, table: DynamicTable, identifier: TableIdentifier, view: str, version: str | None
+) -> SourceBinding:
     try:
         found = workspace.existing_table(identifier)
-        content = found.read(identifier.sql if _is_known_to_spark(found, table.spark.conf, identifier.catalog) else None)
+        spark_name = identifier.sql if _is_known_to_spark(found, table.spark.conf, identifier.catalog) else None
+        content = found.read(spark_name) if version is None else found.load().read_at(version, spark_name)
     except NotFoundError as error:
         raise _no_version(identifier) from error
     except UnsupportedError as error:

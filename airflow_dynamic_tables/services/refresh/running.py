@@ -189,7 +189,7 @@ def prepare(
         log_progress(growth)
     skipped = overtaken(request, stage.partitions, current, fresh_until(workspace, current))
     workspace.ledger.record(_line(workspace, request, stage, growth, current, (action, reason)))
-    _make_folder(workspace, stage, registered)
+    make_folder(workspace, stage, registered)
     if skipped is not None:
         write.skip(skipped.reason)
         return skipped
@@ -230,7 +230,7 @@ def _line(
     )
 
 
-def _make_folder(workspace: Workspace, stage: Stage, registered: RegisteredTable) -> None:
+def make_folder(workspace: Workspace, stage: Stage, registered: RegisteredTable) -> None:
     """Create the folder of a table that is in a server, and write the owner marker."""
     folder = registered.loaded.folder()
     if FORMATS[stage.format].in_server and workspace.settings.private_files and folder is not None:

@@ -13,7 +13,7 @@ from airflow_dynamic_tables.clients.files import exists
 from airflow_dynamic_tables.core.cron import next_tick, previous_tick
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partition_dates import partitions_within, start_of
-from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.sources import AwaitedData, AwaitedRows, Source
 from airflow_dynamic_tables.core.schedule import elapsed
 from airflow_dynamic_tables.definitions.model import DynamicTable
@@ -31,9 +31,12 @@ from airflow_dynamic_tables.services.refresh.requests import NEVER, Parent, Refr
 from airflow_dynamic_tables.services.source_progress import Growth
 from airflow_dynamic_tables.services.tables.source_reads import fresh_until
 from airflow_dynamic_tables.services.workspace import Workspace, why_suspended
-from airflow_dynamic_tables.services.writes.leases import COMPACTION
+from airflow_dynamic_tables.services.writes.leases import YIELDING
 
 log = logging.getLogger(__name__)
+
+_RECENT = 10
+"""Refreshes among which the last one is looked for that was no verification."""
 
 _NOT_WELL = {
     RefreshState.FAILED: "its last refresh failed",
@@ -305,7 +308,8 @@ def _check(
     # Checked again, because another run may have committed and ended between the two checks.
     if is_lost and (fresh := _fresh_up_to(workspace, parent)) is not None and fresh >= required:
         return None
-    last = next(iter(workspace.ledger.list_refreshes(parent.identifier, limit=1)), None)
+    latest = workspace.ledger.list_refreshes(parent.identifier, limit=_RECENT)
+    last = next((refresh for refresh in latest if refresh.action is not RefreshAction.VERIFY), None)
     ended = last.state if last is not None and last.schedule_time >= required else None
     not_well = ended if ended in _NOT_WELL else None
     lost = parent.last_tick if is_lost else None
@@ -342,7 +346,7 @@ def _workflow_of(parent: Parent) -> str:
 
 def _may_still_land(workspace: Workspace, table: TableIdentifier, required: datetime) -> bool:
     """Return whether an unfinished stage could make the table fresh enough: of a run by hand, or with an unknown outcome."""
-    stages = (stage for stage in workspace.ledger.list_stages(table) if stage.owner != COMPACTION)
+    stages = (stage for stage in workspace.ledger.list_stages(table) if stage.owner not in YIELDING)
     refreshes = (workspace.ledger.get_refresh(stage.token) for stage in stages)
     return any(refresh is None or refresh.made_for >= required for refresh in refreshes)
 

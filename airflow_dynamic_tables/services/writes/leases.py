@@ -61,7 +61,13 @@ LEASE = timedelta(minutes=2)
 """Time after which a lease expires if it is not renewed."""
 
 COMPACTION = "compaction"
-"""Owner of compaction stages. They create no versions and can be repeated at any time, so they yield to all other writes."""
+"""Owner of compaction stages."""
+
+VERIFICATION = "verification"
+"""Owner of stages that are compared with the table."""
+
+YIELDING = (COMPACTION, VERIFICATION)
+"""Owners whose stages create no versions and can be repeated at any time, so they yield to all other writes."""
 
 COMMIT_PATIENCE = timedelta(minutes=10)
 """How long a lease is renewed after the commit began. A longer commit is assumed to hang on a dead connection."""
@@ -112,11 +118,11 @@ def is_abandoned(workspace: Workspace, stage: Stage) -> bool:
 
 
 def check_gone(workspace: Workspace, blocker: Stage) -> None:
-    """Check that a stage has no live owner other than a compaction.
+    """Check that a stage has no live owner that does not yield.
 
     :raises ConflictError: if it has one; the message names the owner.
     """
-    if blocker.owner != COMPACTION and not is_abandoned(workspace, blocker):
+    if blocker.owner not in YIELDING and not is_abandoned(workspace, blocker):
         what = "created" if blocker.creates else "refreshed"
         raise ConflictError(
             f"{blocker.table} is being {what} by {blocker.owner} since {blocker.opened_at.isoformat()}; "

@@ -1,7 +1,8 @@
 """The staged write of a table: lease, stage, one commit, one outcome.
 
 Every write goes through :func:`staged_write`: refreshes, CREATE TABLE AS, rollbacks, compactions, publishing from quarantine,
-and operations that only hold a table. An operation supplies its commit; all outcomes are handled here:
+verifications, which have no commit, and operations that only hold a table. An operation supplies its commit; all outcomes are
+handled here:
 
 =========================  =======================================================================================
 the commit landed          recorded in the ledger; if that fails, the table has the version nevertheless
@@ -38,7 +39,7 @@ from airflow_dynamic_tables.formats.base import StagedTable
 from airflow_dynamic_tables.ledger.base import RefreshChanges, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.outcomes import Ending, Operation, WriteOutcome, log_outcome
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
-from airflow_dynamic_tables.services.writes.leases import lease_kept, new_lease, open_stage, resume_stage
+from airflow_dynamic_tables.services.writes.leases import YIELDING, lease_kept, new_lease, open_stage, resume_stage
 from airflow_dynamic_tables.services.writes.settling import abort, abort_stage, record_commit, settle
 
 _Committed = TypeVar("_Committed")
@@ -162,10 +163,10 @@ def open_write(workspace: Workspace, operation: Operation, stage: Stage, staged:
     if operation is Operation.PUBLISH:
         resume_stage(workspace, stage, stage.process)
         return write
-    if operation is not Operation.COMPACTION:
+    if stage.owner not in YIELDING:
         open_stage(workspace, stage)
-    elif workspace.ledger.open_stage(stage):  # it yields to all other writes
-        raise ConflictError("it is being refreshed; its small files stay until next time")
+    elif workspace.ledger.open_stage(stage):
+        raise ConflictError(f"it is being refreshed, and a {operation} waits until next time")
     trace(Step.OPENED, stage.token)
     return write
 
@@ -223,10 +224,14 @@ def staged_write(
     operation: Operation,
     stage: Stage,
     staged: StagedTable,
+    on_lost: Callable[[], None] | None = None,
 ) -> Iterator[StagedWrite]:
-    """Take the lease, keep it while the body commits, and bring the stage to a final state on every outcome."""
+    """Take the lease, keep it while the body commits, and bring the stage to a final state on every outcome.
+
+    :param on_lost: see :func:`finishing`.
+    """
     write = open_write(workspace, operation, stage, staged)
-    with finishing(write):
+    with finishing(write, on_lost):
         yield write
         if write.outcome.ending is Ending.RELEASED:
             abort_stage(workspace, stage.token, ConflictError(f"nothing was written: it was a {operation}"))

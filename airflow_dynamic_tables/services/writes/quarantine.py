@@ -15,7 +15,7 @@ from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError,
 from airflow_dynamic_tables.ledger.base import Stage, StageState
 from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.workspace import Workspace
-from airflow_dynamic_tables.services.writes.leases import COMPACTION, current_process, is_abandoned
+from airflow_dynamic_tables.services.writes.leases import YIELDING, current_process, is_abandoned
 from airflow_dynamic_tables.services.writes.protocol import staged_write
 from airflow_dynamic_tables.services.writes.publishing import publish_stage, read_plan, read_result
 from airflow_dynamic_tables.services.writes.settling import reconcile, settle, staged_table, was_quarantined
@@ -97,7 +97,7 @@ def why_over(workspace: Workspace, stage: Stage) -> str | None:
 
 
 def _overtakes(newer: Stage, stage: Stage) -> bool:
-    return newer.ordinal > stage.ordinal and newer.overlaps(stage) and newer.owner != COMPACTION
+    return newer.ordinal > stage.ordinal and newer.overlaps(stage) and newer.owner not in YIELDING
 
 
 def _check_up_to_date(workspace: Workspace, stage: Stage, planned: RefreshPlan) -> None:

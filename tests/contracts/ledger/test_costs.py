@@ -54,7 +54,7 @@ def test_a_refresh_looks_through_no_history(database: Database) -> None:
     ledger.move_stage(STAGE.token, (StageState.COMMITTING,), StageState.COMMITTED, {"version": 8})
     ledger.extend(replace(REFRESH, token="t1-unchanged", action=RefreshAction.NO_DATA))
     ledger.source_states(REFRESH.token)
-    ledger.last_stage(TABLE, but_of="compaction")
+    ledger.last_stage(TABLE, but_of=("compaction",))
     ledger.list_stages(TABLE, (StageState.QUARANTINED,))
     ledger.list_refreshes(TABLE, limit=50)
     ledger.list_refreshes(limit=20)

@@ -1,0 +1,313 @@
+"""Verification: partitions are computed again for the versions that they were made of, and compared with the table.
+
+The rows are staged as those of a refresh, but the stage is compared and deleted. It yields to all other writes of the table.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from uuid import uuid4
+
+from airflow_dynamic_tables.clients.files import write_text
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partition_dates import normalised
+from airflow_dynamic_tables.core.partition_transforms import plain_keys
+from airflow_dynamic_tables.core.partitions import NULL_PARTITION, PartitionSet, describe, parse_spec
+from airflow_dynamic_tables.core.refresh.expectations import Action, ExpectationResult
+from airflow_dynamic_tables.core.refresh.plan import BoundTime, Drift, RefreshPlan
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions, sorted_text
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.exceptions import (
+    ConflictError,
+    DynamicTableError,
+    JobFailedError,
+    StageRejectedError,
+    UnsupportedError,
+    UpstreamError,
+)
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
+from airflow_dynamic_tables.services.outcomes import Operation
+from airflow_dynamic_tables.services.queries import inline_views
+from airflow_dynamic_tables.services.refresh.comparison import Comparison
+from airflow_dynamic_tables.services.refresh.planning import Bound, bind_query, bind_sources
+from airflow_dynamic_tables.services.refresh.preview import statement, why_it_varies
+from airflow_dynamic_tables.services.refresh.running import make_folder
+from airflow_dynamic_tables.services.tables.rollback import note_undone
+from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
+from airflow_dynamic_tables.services.writes.leases import VERIFICATION
+from airflow_dynamic_tables.services.writes.protocol import new_stage, staged_write
+from airflow_dynamic_tables.services.writes.publishing import read_result
+
+_Submit = Callable[[RefreshPlan], object]
+_Spec = Mapping[str, str]
+
+
+class Verdict(StrEnum):
+    """The result of the verification of a partition."""
+
+    EQUAL = "EQUAL"
+    DRIFT = "DRIFT"
+    UNVERIFIED = "UNVERIFIED"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRequest:
+    """A request to verify a table.
+
+    ``most`` is the number of partitions that are chosen at random, by ``seed``; ``None`` is all of them.
+    """
+
+    table: DynamicTable
+    sources: Mapping[TableIdentifier, Source]
+    most: int | None
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedPartition:
+    """A partition of a table and what its query returned for the versions that the partition was made of."""
+
+    table: str
+    partition: str
+    """Empty: the complete table."""
+    version: int | None
+    """The version whose refresh made it."""
+    verdict: Verdict
+    rows: int | None = None
+    """Rows of the table."""
+    missing: int | None = None
+    """Rows that the query returns and the table does not have."""
+    extra: int | None = None
+    """Rows that the table has and the query does not return."""
+    reason: str = ""
+    """Why it could not be verified."""
+
+    def __str__(self) -> str:
+        name = self.partition or "the complete table"
+        if self.verdict is Verdict.UNVERIFIED:
+            return f"{name} cannot be verified: {self.reason}"
+        return f"{name}: rows missing: {self.missing}, extra: {self.extra}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A way to compute partitions: the time of the query, and the sources to read at earlier versions as they changed since."""
+
+    times: tuple[BoundTime, ...]
+    recorded: tuple[tuple[str, str], ...]
+
+
+_Made = tuple[_Spec, Refresh]
+"""A partition and the refresh that made it."""
+
+
+@dataclass(slots=True)
+class _Verification:
+    workspace: Workspace
+    request: VerifyRequest
+    table: DynamicTable
+    registered: RegisteredTable
+    submit: _Submit
+    on_lost: Callable[[], None] | None
+    made: MadePartitions = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Read which refreshes made the partitions."""
+        self.made = self.workspace.ledger.made_partitions(self.table.identifier)
+
+    def run(self) -> list[VerifiedPartition]:
+        """Verify the chosen partitions."""
+        bound = bind_query(self.workspace, self.table, bind_sources(self.workspace, self.table, self.request.sources))
+        comparison = Comparison(self.workspace, self.registered, bound)
+        found: list[VerifiedPartition] = []
+        ways: dict[_Way, list[_Made]] = {}
+        for spec in self._chosen(comparison):
+            refresh = self.workspace.ledger.get_refresh(self.made.token(spec) or "")
+            if NULL_PARTITION in spec.values():
+                found.append(self._unverified(spec, None, "its key is null, which no refresh writes"))
+            elif refresh is None:
+                found.append(self._unverified(spec, None, "the refresh that made it is not known"))
+            elif (then := bound.at(refresh.schedule_time)).recipe != refresh.recipe:
+                found.append(self._unverified(spec, refresh, f"its definition changed since version {refresh.version}"))
+            else:
+                recorded = _recorded(comparison, refresh, spec)
+                ways.setdefault(_Way(then.times, recorded), []).append((spec, refresh))
+        for way, specs in ways.items():
+            found += self._computed(way, specs)
+        return sorted(found, key=lambda one: one.partition)
+
+    def _chosen(self, comparison: Comparison) -> Sequence[_Spec]:
+        """Return the partitions to verify: those that the table has or had, as many as are asked for."""
+        keys = plain_keys(self.table.partition_keys)
+        state = self.registered.loaded.read().state
+        own = comparison.own_change_since(self.made.token({}))
+        gone = own.difference.partitions if own is not None else None
+        texts = {*self.made.refreshes, *((state.partitions if state is not None else None) or {}), *(gone or ())}
+        specs = (parse_spec(text) for text in texts if text)
+        known = {
+            sorted_text(spec): spec for each in specs if set(keys) <= each.keys() and (spec := {key: each[key] for key in keys})
+        }
+        partitions = [known[text] for text in sorted(known)] or [{}]
+        most = self.request.most
+        if most is None or most >= len(partitions):
+            return partitions
+        return random.Random(self.request.seed).sample(partitions, most)
+
+    def _computed(self, way: _Way, made: Sequence[_Made]) -> list[VerifiedPartition]:
+        """Verify the partitions that are computed in one way, by one job."""
+        try:
+            sources = bind_sources(self.workspace, self.table, self.request.sources, recorded=dict(way.recorded))
+            bound = replace(bind_query(self.workspace, self.table, sources), times=way.times)
+            return self._verified(made, self._drift(made, bound))
+        except ConflictError:
+            raise
+        except (DynamicTableError, ValueError) as error:
+            return [self._unverified(spec, refresh, str(error).removesuffix(".")) for spec, refresh in made]
+
+    def _drift(self, made: Sequence[_Made], bound: Bound) -> tuple[Drift, ...]:
+        """Stage the rows of partitions, and return how those of the table differ.
+
+        :raises ConflictError: if the partitions are being refreshed, or a refresh of them begins meanwhile.
+        """
+        workspace, identifier = self.workspace, self.table.identifier
+        token = f"verification-{uuid4()}"
+        staged = self.registered.lake_table.stage(token)
+        partitions = normalised(PartitionSet.of(spec for spec, _ in made), self.registered.columns)
+        stage = replace(new_stage(workspace, self.registered, token, VERIFICATION, staged.begin()), partitions=partitions)
+        with staged_write(workspace, Operation.VERIFICATION, stage, staged, self.on_lost):
+            self.registered.reload()
+            now = workspace.ledger.made_partitions(identifier)
+            if any(now.token(spec) != refresh.token for spec, refresh in made):
+                raise ConflictError(f"{identifier} was refreshed while it was verified; verify it again.")
+            make_folder(workspace, stage, self.registered)
+            planned = self._plan(stage, bound, made[0][1])
+            write_text(planned.plan_location, planned.to_json(), private=workspace.settings.private_files)
+            try:
+                self.submit(planned)
+            except JobFailedError:
+                self._check_held(token)
+                raise
+            self._check_held(token)
+            drift = read_result(planned).drift
+            if drift is None:
+                raise StageRejectedError(f"the job of {identifier} compared nothing; Spark runs another release of this package.")
+            return drift
+
+    def _check_held(self, token: str) -> None:
+        """Check that the stage was not given up for a refresh.
+
+        :raises ConflictError: if it was.
+        """
+        stage = self.workspace.ledger.get_stage(token)
+        if stage is None or stage.state is not StageState.OPEN:
+            raise ConflictError(f"A refresh of {self.table.identifier} began while it was verified; verify it again.")
+
+    def _plan(self, stage: Stage, bound: Bound, refresh: Refresh) -> RefreshPlan:
+        table = self.table
+        (own,) = bind_sources(self.workspace, replace(table, upstream=(table.identifier,)), {})
+        why = (RefreshAction.VERIFY, f"verification of {stage.partitions.brief}")
+        return replace(
+            bound.plan(stage.token, refresh.schedule_time, why, self.workspace.settings.allowed, stage.location),
+            statement=statement(table.expanded_query, stage.partitions),
+            partitions=stage.partitions,
+            layout=self.registered.loaded.layout(),
+            limits=self.registered.lake_table.limits,
+            expectations=tuple(one for one in table.expectations if one.action is Action.DROP),
+            compares=own,
+        )
+
+    def _unverified(self, spec: _Spec, refresh: Refresh | None, why: str) -> VerifiedPartition:
+        version = refresh.version if refresh is not None else None
+        return VerifiedPartition(str(self.table.identifier), describe(spec), version, Verdict.UNVERIFIED, reason=why)
+
+    def _verified(self, made: Sequence[_Made], drift: Sequence[Drift]) -> list[VerifiedPartition]:
+        """Return the verified partitions.
+
+        :raises ValueError: if Spark names partitions otherwise than the table.
+        """
+        found: list[VerifiedPartition] = []
+        unnamed = list(drift)
+        for spec, refresh in made:
+            normal = next(iter(normalised(PartitionSet.of([spec]), self.registered.columns))) if spec else {}
+            own = [one for one in unnamed if normal.items() <= one.partition.items()]
+            unnamed = [one for one in unnamed if one not in own]
+            rows, missing, extra = (sum(getattr(one, name) for one in own) for name in ("rows", "missing", "extra"))
+            verdict = Verdict.DRIFT if missing or extra else Verdict.EQUAL
+            told = (describe(spec), refresh.version, verdict, rows, missing, extra)
+            found.append(VerifiedPartition(str(self.table.identifier), *told))
+        if unnamed:
+            raise ValueError(f"Spark found rows of {describe(unnamed[0].partition)}, which the table names otherwise")
+        return found
+
+
+def verify(
+    workspace: Workspace, request: VerifyRequest, submit: _Submit, on_lost: Callable[[], None] | None = None
+) -> list[VerifiedPartition]:
+    """Compute partitions of a table again, for the versions that they were made of, and compare them with the table.
+
+    Nothing is published. The history gets one record with the result.
+
+    :param submit: runs the job of a plan to its end and raises if it failed.
+    :param on_lost: called from another thread if a refresh takes precedence; it should stop the job.
+    :raises UnsupportedError: if the query may return other rows each time, or the table or a source is a stream.
+    :raises UpstreamError: if the table has no version.
+    :raises ConflictError: if chosen partitions are being refreshed, or a refresh of them begins meanwhile.
+    """
+    registered = workspace.look_up(request.table.identifier)
+    table = inline_views(workspace, request.table, request.sources)
+    if why := _obstacle(table, request.sources):
+        raise UnsupportedError(f"{table.identifier} cannot be verified: {why}.")
+    if note_undone(workspace, registered) is None:
+        raise UpstreamError(f"{table.identifier} has no version yet; refresh it first.")
+    started = workspace.now()
+    found = _Verification(workspace, request, table, registered, submit, on_lost).run()
+    verdicts = {one.verdict for one in found}
+    code = next(code for code in (ReasonCode.DRIFT, ReasonCode.UNVERIFIED, ReasonCode.EQUAL) if code.value in verdicts)
+    workspace.ledger.record(
+        Refresh(
+            token=f"verification-{uuid4()}",
+            table=table.identifier,
+            action=RefreshAction.VERIFY,
+            reason=summary(found, request.seed),
+            reason_code=code,
+            state=RefreshState.SKIPPED,
+            schedule_time=started,
+            started_at=started,
+            finished_at=workspace.now(),
+            partitions=PartitionSet.of(parse_spec(one.partition) if one.partition else {} for one in found),
+            expectations=tuple(map(_as_result, found)),
+        )
+    )
+    return found
+
+
+def summary(found: Sequence[VerifiedPartition], seed: int) -> str:
+    """Return the result of a verification as a sentence without a full stop."""
+    counts = {verdict: sum(one.verdict is verdict for one in found) for verdict in Verdict}
+    named = ", ".join(f"{verdict.lower()}: {count}" for verdict, count in counts.items() if count)
+    return f"partitions verified with seed {seed}: {named}"
+
+
+def _as_result(one: VerifiedPartition) -> ExpectationResult:
+    violations = 0 if one.verdict is Verdict.EQUAL else max((one.missing or 0) + (one.extra or 0), 1)
+    return ExpectationResult(one.partition or "complete table", "verify", violations, str(one))
+
+
+def _obstacle(table: DynamicTable, sources: Mapping[TableIdentifier, Source]) -> str | None:
+    if table.is_continuous:
+        return "it is refreshed continuously, and only the newest partitions are compared"
+    read = [sources[name] for name in table.upstream if name in sources]
+    if watched := next((source for source in read if source.watermark is not None or source.event_time is not None), None):
+        return f"{watched.identifier} has a watermark, which decided what each refresh read"
+    return why_it_varies(table)
+
+
+def _recorded(comparison: Comparison, refresh: Refresh, spec: _Spec) -> tuple[tuple[str, str], ...]:
+    """Return the sources that a partition needs at the versions that its refresh read, because they changed since."""
+    changes = [change for change in comparison.changes_since(refresh.token) if comparison.concerns(change, spec)]
+    return tuple(sorted((change.source, refresh.sources.get(change.source, "")) for change in changes))

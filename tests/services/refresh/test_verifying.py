@@ -1,0 +1,302 @@
+"""Partitions that are computed again for the versions that they were made of, and compared with the table."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.versions import Retention, Version
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.exceptions import ConflictError, DynamicTableError, UnsupportedError
+from airflow_dynamic_tables.ledger.base import StageState
+from airflow_dynamic_tables.services.maintenance.sweeping import sweep
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.running import begin, run
+from airflow_dynamic_tables.services.refresh.verifying import VerifiedPartition, VerifyRequest, verify
+from airflow_dynamic_tables.services.settings import WorkspaceSettings
+from airflow_dynamic_tables.services.tables.rollback import forget_versions
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from tests.support.clock import Clock
+from tests.support.jobs import refresh
+
+MARCH = datetime(2024, 3, 1, tzinfo=UTC)
+DAYS = TableIdentifier("lake", "sales", "days")
+YAML = """
+defaults: {{catalog: lake, database: sales, freshness: 1 day}}
+sources:
+- {{name: raw.facts, format: csv, path: {folder}/facts, schema: "n bigint, ds string", partitioned_by: [ds]}}
+dynamic_tables:
+- {{name: parent, query: "SELECT ds, n FROM raw.facts", partitioned_by: [ds]}}
+- name: days
+  format: {format}
+  partitioned_by: [ds]
+  query: "{query}"
+"""
+EVERY_TYPE = (
+    "SELECT ds, n, CAST(n AS DECIMAL(20, 3)) / 7 AS d, IF(n = 1, NULL, n) AS nothing, IF(n = 1, DOUBLE('NaN'), -0.0D) AS f, "
+    "named_struct('m', map('a', n, 'b', NULL), 'l', array(n, NULL)) AS s, explode(array('x', 'x')) AS twice FROM raw.facts"
+)
+
+
+@dataclass
+class Bench:
+    """A table with a partition per day, which Spark makes of files or of another table."""
+
+    workspace: Workspace
+    spark: SparkSession
+    folder: Path
+    query: str = "SELECT ds, n FROM raw.facts"
+    format: str = "iceberg"
+    plans: list[RefreshPlan] = field(default_factory=list)
+
+    def write(self, day: int, *numbers: int) -> None:
+        """Write the facts of a day; the file looks as if it had been written an hour ago."""
+        file = self.folder / "facts" / f"ds={day}" / "facts.csv"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(f"{number}\n" for number in numbers))
+        stamp = (datetime.now(UTC) - timedelta(hours=1)).timestamp()
+        os.utime(file, (stamp, stamp))
+
+    def definitions(self) -> Any:
+        path = self.folder / "sales.yaml"
+        path.write_text(YAML.format(folder=self.folder, query=self.query, format=self.format))
+        return load_definitions(path)
+
+    def request(self, name: str = "days", *days: int) -> RefreshRequest:
+        definitions, token = self.definitions(), str(uuid4())
+        table = definitions.tables[TableIdentifier("lake", "sales", name)]
+        partitions = PartitionSet.of({"ds": str(day)} for day in days) if days else None
+        return RefreshRequest(table, definitions.sources, MARCH, token, token, partitions)
+
+    def refresh(self, name: str = "days", *days: int) -> Version:
+        made = run(self.workspace, self.request(name, *days), self.submit)
+        assert isinstance(made, Version)
+        return made
+
+    def submit(self, plan: RefreshPlan) -> None:
+        self.plans.append(plan)
+        refresh(self.spark, plan)
+
+    def verify(self, most: int | None = None, submit: Callable[[RefreshPlan], object] | None = None) -> dict[str, str]:
+        """The partitions and what was found."""
+        return {one.partition: self.told(one) for one in self.verified(most, submit)}
+
+    def verified(self, most: int | None, submit: Callable[[RefreshPlan], object] | None = None) -> list[VerifiedPartition]:
+        definitions = self.definitions()
+        request = VerifyRequest(definitions.tables[DAYS], definitions.sources, most, seed=7)
+        return verify(self.workspace, request, submit or self.submit)
+
+    @staticmethod
+    def told(one: VerifiedPartition) -> str:
+        return one.reason or f"{one.verdict} {one.rows} -{one.missing} +{one.extra}"
+
+    def iceberg(self, name: str = "days") -> Any:
+        return self.workspace.catalog("lake").stores()[0].tables.load_table(("sales", name))  # type: ignore[attr-defined]
+
+    def rewrite(self, day: int, *numbers: int, name: str = "days") -> None:
+        """What another engine does to a partition."""
+        table = self.iceberg(name)
+        rows = pa.table({"ds": pa.array([str(day)] * len(numbers)), "n": pa.array(numbers, pa.int64())})
+        if table.scan(f"ds = '{day}'").count():
+            table.overwrite(rows, f"ds = '{day}'")
+        else:
+            table.append(rows)
+
+    def stages(self) -> list[Path]:
+        location = Path(urlsplit(self.workspace.existing_table(DAYS).folder() or "").path)
+        return [path for path in location.rglob("verification-*") if any(file.is_file() for file in path.rglob("*"))]
+
+
+@pytest.fixture
+def bench(clock: Clock, tmp_path: Path, empty_state: Path, spark: SparkSession) -> Iterator[Bench]:
+    settings = WorkspaceSettings(f"sqlite:///{shutil.copy(empty_state, tmp_path)}", f"file://{tmp_path}/warehouse")
+    clock.time = MARCH + timedelta(hours=1)
+    with open_workspace(settings, clock) as workspace:
+        bench = Bench(workspace, spark, tmp_path)
+        for day in (1, 2, 3):
+            bench.write(day, day, day, 10 * day)
+        yield bench
+
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "delta"])
+def test_rows_of_every_type_are_equal_and_leave_nothing_behind(bench: Bench, kind: str) -> None:
+    bench.query, bench.format = EVERY_TYPE, kind
+    before = bench.refresh()
+    assert bench.verify() == {f"ds={day}": "EQUAL 6 -0 +0" for day in (1, 2, 3)}
+    assert bench.stages() == []
+    assert bench.workspace.existing_table(DAYS).current() == before
+    assert len(bench.plans) == 2, "partitions that are read in one way are computed by one job"
+
+
+def test_drift_by_another_engine_is_found_by_partition(bench: Bench) -> None:
+    bench.refresh()
+    bench.rewrite(1, 1, 10)  # lost a duplicate
+    bench.rewrite(2, 2, 2, 21)
+    assert bench.verify() == {"ds=1": "DRIFT 2 -1 +0", "ds=2": "DRIFT 3 -1 +1", "ds=3": "EQUAL 3 -0 +0"}
+    record = bench.workspace.ledger.list_refreshes(DAYS)[0]
+    assert (record.action, record.reason_code, record.version) == (RefreshAction.VERIFY, ReasonCode.DRIFT, None)
+    assert record.reason == "partitions verified with seed 7: equal: 1, drift: 2"
+    assert [(one.name, one.violations) for one in record.expectations] == [("ds=1", 1), ("ds=2", 2), ("ds=3", 0)]
+
+
+def test_partitions_that_another_engine_emptied_or_added(bench: Bench) -> None:
+    bench.refresh()
+    bench.iceberg().delete("ds = '2'")
+    bench.rewrite(9, 9)
+    found = bench.verify()
+    assert found == {"ds=1": "EQUAL 3 -0 +0", "ds=2": "DRIFT 0 -3 +0", "ds=3": "EQUAL 3 -0 +0", "ds=9": "DRIFT 1 -0 +1"}
+
+
+def test_partitions_without_rows_are_equal(bench: Bench) -> None:
+    bench.refresh()
+    bench.refresh("days", 8)
+    assert bench.verify()["ds=8"] == "EQUAL 0 -0 +0"
+
+
+def test_a_sample_is_chosen_by_its_seed(bench: Bench) -> None:
+    bench.refresh()
+    first = bench.verify(2)
+    assert len(first) == 2
+    assert bench.verify(2) == first
+
+
+def test_sources_are_read_as_they_were(bench: Bench) -> None:
+    bench.query = "SELECT ds, n FROM parent"
+    bench.refresh("parent")
+    bench.refresh()
+    bench.rewrite(2, 5, name="parent")
+    assert bench.verify() == {f"ds={day}": "EQUAL 3 -0 +0" for day in (1, 2, 3)}
+    bench.rewrite(2, 5)  # the same rows as the source has now
+    assert bench.verify()["ds=2"] == "DRIFT 1 -3 +1"
+
+
+def test_a_version_that_expired_is_not_equal(bench: Bench, clock: Clock) -> None:
+    bench.query = "SELECT ds, n FROM parent"
+    bench.refresh("parent")
+    bench.refresh()
+    bench.write(2, 5)
+    bench.refresh("parent", 2)
+    clock.time = datetime.now(UTC) + timedelta(days=30)
+    registered = bench.workspace.look_up(TableIdentifier("lake", "sales", "parent"))
+    assert forget_versions(bench.workspace, registered, Retention(versions_to_keep=1, version_max_age=timedelta(hours=1))) > 0
+    found = bench.verify()
+    assert (found["ds=1"], found["ds=3"]) == ("EQUAL 3 -0 +0", "EQUAL 3 -0 +0")
+    assert "has expired" in found["ds=2"]
+    assert bench.workspace.ledger.list_refreshes(DAYS)[0].reason_code is ReasonCode.UNVERIFIED
+
+
+def test_files_that_changed_cannot_be_read_as_they_were(bench: Bench) -> None:
+    bench.refresh()
+    bench.write(2, 5)
+    found = bench.verify()
+    assert (found["ds=1"], found["ds=3"]) == ("EQUAL 3 -0 +0", "EQUAL 3 -0 +0")
+    assert found["ds=2"] == "lake.raw.facts changed, and no earlier version of it can be read"
+
+
+def test_partitions_of_another_definition_are_not_verified(bench: Bench) -> None:
+    version = bench.refresh()
+    bench.query = "SELECT ds, n + 0 AS n FROM raw.facts"
+    bench.refresh("days", 1)
+    found = bench.verify()
+    assert found == {
+        "ds=1": "EQUAL 3 -0 +0",
+        "ds=2": f"its definition changed since version {version.number}",
+        "ds=3": f"its definition changed since version {version.number}",
+    }
+
+
+def test_a_query_that_names_the_time_is_verified_for_its_schedule_time(bench: Bench, clock: Clock) -> None:
+    bench.query = "SELECT ds, n, current_timestamp AS made_at FROM raw.facts"
+    bench.refresh()
+    clock.time += timedelta(days=100)
+    assert set(bench.verify().values()) == {"EQUAL 3 -0 +0"}
+
+
+def test_a_query_that_returns_other_rows_each_time_is_refused(bench: Bench) -> None:
+    bench.query = "SELECT ds, rand() AS n FROM raw.facts"
+    bench.refresh()
+    with pytest.raises(UnsupportedError, match=r"days cannot be verified: rand\(\) is not known"):
+        bench.verify()
+
+
+def test_it_yields_to_refreshes(bench: Bench) -> None:
+    bench.refresh()
+
+    def refreshed_meanwhile(_: RefreshPlan) -> None:
+        bench.refresh("days", 1)
+
+    with pytest.raises(ConflictError, match="began while it was verified"):
+        bench.verify(submit=refreshed_meanwhile)
+    assert bench.stages() == []
+    running = begin(bench.workspace, bench.request("days", 2))
+    assert not isinstance(running, Skipped)
+    with pytest.raises(ConflictError, match="is being refreshed"):
+        bench.verify()
+
+
+def test_a_refresh_is_left_out_as_if_nothing_had_been_verified(bench: Bench) -> None:
+    bench.query = "SELECT ds, n FROM raw.facts"
+    bench.refresh()
+    bench.verify()
+    definitions, token = bench.definitions(), str(uuid4())
+    scheduled = RefreshRequest(definitions.tables[DAYS], definitions.sources, MARCH, token, token, is_scheduled=True)
+    skipped = run(bench.workspace, scheduled, bench.submit)
+    assert isinstance(skipped, Skipped)
+    assert skipped.reason.code is ReasonCode.UNCHANGED
+
+
+def test_a_job_that_fails_verifies_nothing(bench: Bench) -> None:
+    bench.refresh()
+
+    def failing(_: RefreshPlan) -> None:
+        raise DynamicTableError("no Spark")
+
+    assert set(bench.verify(submit=failing).values()) == {"no Spark"}
+    assert bench.stages() == []
+
+
+def test_a_process_that_is_killed_leaves_a_stage_that_is_swept(bench: Bench) -> None:
+    bench.refresh()
+
+    def killed(plan: RefreshPlan) -> None:
+        data = Path(urlsplit(plan.data_location).path)
+        data.mkdir(parents=True)
+        (data / "part-0.parquet").write_text("half")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    settings = bench.workspace.settings
+
+    def child() -> None:
+        with open_workspace(settings) as workspace:
+            Bench(workspace, bench.spark, bench.folder).verify(submit=killed)
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    (stage,) = bench.workspace.ledger.list_stages(DAYS)
+    assert stage.state is StageState.OPEN
+    assert len(bench.stages()) == 1
+    assert sweep(bench.workspace).aborted == (stage.token,)
+    assert bench.stages() == []
+    assert set(bench.verify().values()) == {"EQUAL 3 -0 +0"}
