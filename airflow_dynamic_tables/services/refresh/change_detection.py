@@ -102,7 +102,8 @@ def _dirty(workspace: Workspace, request: RefreshRequest, registered: Registered
     if current is None:
         return Idle(nothing)
     bound = bind_inputs(workspace, request, WHOLE_TABLE)
-    late = find_late(workspace, request, registered, Comparison(workspace, registered, bound))
+    # At this time, the query may return no rows for older partitions.
+    late = NOTHING_LATE if bound.times else find_late(workspace, request, registered, Comparison(workspace, registered, bound))
     if late.partitions.is_empty:
         return Idle(nothing)
     return ToDo(late.partitions, None, bound, current.token, late)

@@ -166,7 +166,7 @@ def open_write(workspace: Workspace, operation: Operation, stage: Stage, staged:
     if stage.owner not in YIELDING:
         open_stage(workspace, stage)
     elif workspace.ledger.open_stage(stage):
-        raise ConflictError(f"it is being refreshed, and a {operation} waits until next time")
+        raise ConflictError(f"{stage.table} is being refreshed; its {operation} waits until next time")
     trace(Step.OPENED, stage.token)
     return write
 

@@ -91,7 +91,7 @@ def test_what_is_being_refreshed_is_left_alone(version_bench: VersionBench) -> N
     scatter(version_bench)
     version_bench.begin(NUMBERS, "running")
     (why,) = left(compact(version_bench.workspace, NUMBERS))
-    assert "is being refreshed; its small files stay until next time" in why
+    assert "is being refreshed; its compaction waits until next time" in why
     assert (files(version_bench), stages(version_bench)) == (MANY, [])
     stage = version_bench.workspace.ledger.get_stage("running")
     assert stage.state is StageState.OPEN

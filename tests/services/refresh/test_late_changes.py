@@ -55,6 +55,7 @@ class TestRefresh:
         bench.write(1, 10)
         bench.refresh(5)
         assert bench.made == only(4)
+        assert isinstance(bench.refresh(5, only_dirty=True), Skipped)
 
     def test_a_partition_that_came_late(self, bench: Bench) -> None:
         """Neither the table nor its source had it when all was made."""
