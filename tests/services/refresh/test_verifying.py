@@ -46,6 +46,7 @@ dynamic_tables:
 - {{name: parent, query: "SELECT ds, n FROM raw.facts", partitioned_by: [ds]}}
 - name: days
   format: {format}
+  atomicity: none
   partitioned_by: [ds]
   query: "{query}"
 """
@@ -138,7 +139,7 @@ def bench(clock: Clock, tmp_path: Path, empty_state: Path, spark: SparkSession) 
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("kind", ["iceberg", "delta"])
+@pytest.mark.parametrize("kind", ["iceberg", "delta", "parquet", "orc"])
 def test_rows_of_every_type_are_equal_and_leave_nothing_behind(bench: Bench, kind: str) -> None:
     bench.query, bench.format = EVERY_TYPE, kind
     before = bench.refresh()
