@@ -36,6 +36,7 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
     UpstreamError,
+    VersionNotFoundError,
 )
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.formats.registry import bind, connection_options, is_bound
@@ -323,6 +324,8 @@ def _bind_table(
         found = workspace.existing_table(identifier)
         spark_name = identifier.sql if _is_known_to_spark(found, table.spark.conf, identifier.catalog) else None
         content = found.read(spark_name) if version is None else found.load().read_at(version, spark_name)
+    except VersionNotFoundError:
+        raise
     except NotFoundError as error:
         raise _no_version(identifier) from error
     except UnsupportedError as error:
