@@ -146,9 +146,9 @@ class _Verification:
         keys = plain_keys(self.table.partition_keys)
         state = self.registered.loaded.read().state
         own = comparison.own_change_since(self.made.token({}))
-        gone = own.difference.partitions if own is not None else None
-        texts = {*self.made.refreshes, *((state.partitions if state is not None else None) or {}), *(gone or ())}
-        specs = (parse_spec(text) for text in texts if text)
+        gone = own.affected.specs(keys) if own is not None else None
+        texts = {*self.made.refreshes, *((state.partitions if state is not None else None) or {})}
+        specs = [*(parse_spec(text) for text in texts if text), *(gone or ())]
         known = {
             sorted_text(spec): spec for each in specs if set(keys) <= each.keys() and (spec := {key: each[key] for key in keys})
         }
@@ -309,5 +309,5 @@ def _obstacle(table: DynamicTable, sources: Mapping[TableIdentifier, Source]) ->
 
 def _recorded(comparison: Comparison, refresh: Refresh, spec: _Spec) -> tuple[tuple[str, str], ...]:
     """Return the sources that a partition needs at the versions that its refresh read, because they changed since."""
-    changes = [change for change in comparison.changes_since(refresh.token) if comparison.concerns(change, spec)]
+    changes = [change for change in comparison.changes_since(refresh.token) if change.affected.include(spec)]
     return tuple(sorted((change.source, refresh.sources.get(change.source, "")) for change in changes))
