@@ -48,7 +48,7 @@ from airflow_dynamic_tables.services.refresh.requests import (
 )
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
-from airflow_dynamic_tables.services.refresh.verifying import Verdict, VerifyRequest, summary, verify
+from airflow_dynamic_tables.services.refresh.verifying import PartitionVerdict, VerifyRequest, summary, verify
 from airflow_dynamic_tables.services.status import RefreshWithRows, sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.services.writes.settling import result_of
@@ -156,7 +156,7 @@ def verify_table(arguments: Namespace) -> int:
         found = with_spark(workspace, table.identifier, table.spark, arguments, partial(verify, workspace, request))
     print(f"{summary(found, seed)}.".capitalize(), file=sys.stderr)
     output.listing(found, arguments.output)
-    return OK if all(one.verdict is Verdict.EQUAL for one in found) else FAILED
+    return OK if all(one.verdict is PartitionVerdict.EQUAL for one in found) else FAILED
 
 
 def _is_chosen(arguments: Namespace) -> bool:

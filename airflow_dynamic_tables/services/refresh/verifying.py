@@ -47,7 +47,7 @@ _Submit = Callable[[RefreshPlan], object]
 _Spec = Mapping[str, str]
 
 
-class Verdict(StrEnum):
+class PartitionVerdict(StrEnum):
     """The result of the verification of a partition."""
 
     EQUAL = "EQUAL"
@@ -77,7 +77,7 @@ class VerifiedPartition:
     """Empty: the complete table."""
     version: int | None
     """The version whose refresh made it."""
-    verdict: Verdict
+    verdict: PartitionVerdict
     rows: int | None = None
     """Rows of the table."""
     missing: int | None = None
@@ -89,7 +89,7 @@ class VerifiedPartition:
 
     def __str__(self) -> str:
         name = self.partition or "the complete table"
-        if self.verdict is Verdict.UNVERIFIED:
+        if self.verdict is PartitionVerdict.UNVERIFIED:
             return f"{name} cannot be verified: {self.reason}"
         return f"{name}: rows missing: {self.missing}, extra: {self.extra}"
 
@@ -223,7 +223,7 @@ class _Verification:
 
     def _unverified(self, spec: _Spec, refresh: Refresh | None, why: str) -> VerifiedPartition:
         version = refresh.version if refresh is not None else None
-        return VerifiedPartition(str(self.table.identifier), describe(spec), version, Verdict.UNVERIFIED, reason=why)
+        return VerifiedPartition(str(self.table.identifier), describe(spec), version, PartitionVerdict.UNVERIFIED, reason=why)
 
     def _verified(self, made: Sequence[_Made], drift: Sequence[Drift]) -> list[VerifiedPartition]:
         """Return the verified partitions.
@@ -237,7 +237,7 @@ class _Verification:
             own = [one for one in unnamed if normal.items() <= one.partition.items()]
             unnamed = [one for one in unnamed if one not in own]
             rows, missing, extra = (sum(getattr(one, name) for one in own) for name in ("rows", "missing", "extra"))
-            verdict = Verdict.DRIFT if missing or extra else Verdict.EQUAL
+            verdict = PartitionVerdict.DRIFT if missing or extra else PartitionVerdict.EQUAL
             told = (describe(spec), refresh.version, verdict, rows, missing, extra)
             found.append(VerifiedPartition(str(self.table.identifier), *told))
         if unnamed:
@@ -288,13 +288,13 @@ def verify(
 
 def summary(found: Sequence[VerifiedPartition], seed: int) -> str:
     """Return the result of a verification as a sentence without a full stop."""
-    counts = {verdict: sum(one.verdict is verdict for one in found) for verdict in Verdict}
+    counts = {verdict: sum(one.verdict is verdict for one in found) for verdict in PartitionVerdict}
     named = ", ".join(f"{verdict.lower()}: {count}" for verdict, count in counts.items() if count)
     return f"partitions verified with seed {seed}: {named}"
 
 
 def _as_result(one: VerifiedPartition) -> ExpectationResult:
-    violations = 0 if one.verdict is Verdict.EQUAL else max((one.missing or 0) + (one.extra or 0), 1)
+    violations = 0 if one.verdict is PartitionVerdict.EQUAL else max((one.missing or 0) + (one.extra or 0), 1)
     return ExpectationResult(one.partition or "complete table", "verify", violations, str(one))
 
 
