@@ -12,8 +12,9 @@ from airflow_dynamic_tables.definitions.queries.formulas import SCALARS, NoFormu
 
 _PLAIN_UNION = {"this", "expression", "distinct", "with_", "order", "sort", "cluster", "distribute", "limit", "offset", "fetch"}
 _LIMITS = ("limit", "offset", "fetch")
-_ONE_COLUMN = (exp.Alias, exp.Column, exp.Literal, exp.Cast, exp.AggFunc, *SCALARS)
-"""Items of a SELECT that are certainly one column each."""
+_OPERATORS = (exp.Binary, exp.Neg, exp.Not, exp.Case, exp.Coalesce, exp.Window)
+_ONE_COLUMN = (exp.Alias, exp.Column, exp.Literal, exp.Cast, exp.AggFunc, *_OPERATORS, *SCALARS)
+"""Items of a SELECT that are certainly one column each; in an operator Spark refuses a function that returns several."""
 
 Env = Mapping[str, "Relation"]
 """Common table expressions by their names in lower case."""

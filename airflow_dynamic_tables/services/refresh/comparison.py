@@ -7,8 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from airflow_dynamic_tables.core.partition_transforms import plain_keys
-from airflow_dynamic_tables.core.partitions import describe
-from airflow_dynamic_tables.core.refresh.key_sources import AffectedPartitions, KeyColumn, KeySource, Lineage, PartitionMapping
+from airflow_dynamic_tables.core.partitions import describe, parse_spec
+from airflow_dynamic_tables.core.refresh.key_sources import (
+    AffectedPartitions,
+    KeyColumn,
+    KeySource,
+    Lineage,
+    PartitionMapping,
+    columns_of,
+)
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.source_changes import SourceDifference, SourceHistory, SourceState
 from airflow_dynamic_tables.core.types import column_types
@@ -47,6 +54,24 @@ class Comparison:
         own = {key: KeySource((KeyColumn(key.lower()),)) for key in bound.table.partition_keys}
         self._itself = PartitionMapping(own, self._kinds)
         self._changes: dict[str | None, list[SourceChange]] = {}
+
+    @property
+    def mapped_keys(self) -> tuple[str, ...]:
+        """The partition keys whose values all sources determine that determine any; those of the first one if they differ."""
+        found = [keys for source in self._bound.sources if (keys := self._determined_by(source))]
+        if not found:
+            return ()
+        common = set.intersection(*found) or found[0]
+        return tuple(key for key in self._bound.table.partition_keys if key in common)
+
+    def _determined_by(self, source: SourceBinding) -> set[str]:
+        """Return the partition keys whose values follow from the partition that a row of a source is in."""
+        partitions = (source.state.partitions if source.state is not None else None) or {}
+        first = next(iter(partitions), "")
+        known = {name.lower() for name in parse_spec(first)} if first else set()
+        keys = self._mapping(source.identifier).keys
+        columns = {key: {column.name for formula in own.formulas for column in columns_of(formula)} for key, own in keys.items()}
+        return {key for key, names in columns.items() if names <= known}
 
     def why_moved(self, spec: Mapping[str, str | None], history: Sequence[Refresh]) -> str | None:
         """Return why a partition must be refreshed; ``None`` if it is unchanged.

@@ -8,7 +8,6 @@ from __future__ import annotations
 from itertools import islice
 
 from airflow_dynamic_tables.core.partition_dates import normalised
-from airflow_dynamic_tables.core.partition_transforms import plain_keys
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode
 from airflow_dynamic_tables.core.schedule import RefreshMode
@@ -61,8 +60,8 @@ def _search(workspace: Workspace, registered: RegisteredTable, bound: Bound) -> 
         return WHOLE_TABLE, why
     if registered.loaded.undone():
         return WHOLE_TABLE, "another engine changed the table"
-    keys = table.partition_keys if plain_keys(table.partition_keys) == table.partition_keys else ()
-    search = DirtySearch(table, Comparison(workspace, registered, bound), made, keys, is_incremental=True)
+    comparison = Comparison(workspace, registered, bound)
+    search = DirtySearch(table, comparison, made, comparison.mapped_keys, is_incremental=True)
     if why := search.why_any():
         return WHOLE_TABLE, why
     found = list(islice(search.dirty(registered.loaded.read().state), MOST_PARTITIONS + 1))

@@ -53,6 +53,7 @@ MAPPED = {
     # set operations
     "SELECT ds FROM lake.raw.o UNION ALL SELECT ds FROM lake.raw.c": "o:ds c:ds",
     "SELECT 1, ds FROM lake.raw.o UNION (SELECT n, ds FROM lake.raw.c) UNION SELECT 1, ds FROM lake.raw.d": "o:ds c:ds d:ds",
+    "SELECT n + 1, ds FROM lake.raw.o UNION ALL SELECT -n, ds FROM lake.raw.c": "o:ds c:ds",
     "SELECT ds FROM lake.raw.o UNION ALL SELECT upper(ds) FROM lake.raw.c": "o:ds c:upper(ds)",
     "SELECT ds FROM lake.raw.o UNION ALL SELECT upper(ds) FROM lake.raw.o": "o:ds,upper(ds)",
     "SELECT ds FROM lake.raw.o UNION ALL SELECT c.ds FROM lake.raw.c c JOIN lake.raw.o d ON c.id = d.id": "c:ds",
