@@ -33,11 +33,15 @@ class TableObstacle:
     remedy: str
     place: Mistake
 
-    def __str__(self) -> str:
-        """Return the place with the code, the cause and the remedy, as one line."""
+    @property
+    def text(self) -> str:
+        """The consequence, the cause and the remedy."""
         named = " and ".join(self.sources)
-        text = f"{self.code}: {self.table}: a change of {named} counts for every {self.key}, because {self.cause}; {self.remedy}"
-        return str(Mistake(self.place.path, self.place.line, self.place.column, text))
+        return f"{self.table}: a change of {named} counts for every {self.key}, because {self.cause}; {self.remedy}"
+
+    def __str__(self) -> str:
+        """Return the place with the code and the text, as one line."""
+        return str(Mistake(self.place.path, self.place.line, self.place.column, f"{self.code}: {self.text}"))
 
 
 class Obstacles:
@@ -51,30 +55,47 @@ class Obstacles:
     ) -> None:
         """Add the obstacles of tables with partition keys, in the order of their places."""
         for identifier, table in definitions.tables.items():
-            entry = entries[identifier]
-            if entry.query is not None and identifier in expansions:
-                for key, obstacle, sources in _of_table(definitions, table):
-                    place = entry.query.mistake(_written(expansions[identifier], obstacle, sources), "")
-                    told = obstacle.code, sources, obstacle.cause, obstacle.remedy
-                    self.found.append(TableObstacle(identifier, key, *told, place))
+            if identifier in expansions:
+                self.found += obstacles_of(definitions, table, entries[identifier], expansions[identifier])
         self.found.sort(key=lambda each: each.place)
 
 
-def _of_table(definitions: Definitions, table: DynamicTable) -> Iterator[tuple[str, Obstacle, tuple[str, ...]]]:
-    """Yield the obstacles of each key, without those of sources whose changes are ignored.
+def obstacles_of(definitions: Definitions, table: DynamicTable, entry: Entry, expansion: Expansion) -> Iterator[TableObstacle]:
+    """Yield the obstacles of a table."""
+    if entry.query is None:
+        return
+    for key, obstacle, sources in _of_table(definitions, table):
+        place = entry.query.mistake(_written(expansion, obstacle, sources), "")
+        yield TableObstacle(table.identifier, key, obstacle.code, sources, obstacle.cause, obstacle.remedy, place)
 
-    The keys are those of time, by which older partitions are found; others only if there are none.
-    """
+
+def refusals_of(definitions: Definitions, table: DynamicTable, entry: Entry, expansion: Expansion) -> Iterator[Mistake]:
+    """Yield why a table that may only be refreshed by partition cannot be: no key tells the partitions of all sources apart."""
+    found = list(obstacles_of(definitions, table, entry, expansion))
+    if {each.key for each in found} >= set(_keys(table)):
+        for each in found:
+            text = f"refresh_mode incremental_strict: {each.text}"
+            yield Mistake(each.place.path, each.place.line, each.place.column, text)
+
+
+def _of_table(definitions: Definitions, table: DynamicTable) -> Iterator[tuple[str, Obstacle, tuple[str, ...]]]:
+    """Yield the obstacles of each key, without those of sources whose changes are ignored."""
     settings = {name: value for name, value in table.spark.conf.items() if decides_rows(name)}
     read = {str(name): definitions.sources.get(name) for name in table.upstream}
     types = {name: column_types(source.schema, source.partition_keys) for name, source in read.items() if source is not None}
     ignored = {name for name, policy in table.on_change.items() if policy is OnChange.IGNORE}
-    for key in tuple(table.formatters) or plain_keys(table.partition_keys):
+    for key in _keys(table):
         found = lineage(table.expanded_query, key, types, settings, table.timezone, assumed=True)
         for obstacle in (*found.obstacles, *_unpartitioned(definitions, table, found)):
             sources = tuple(name for name in obstacle.sources or read if name not in ignored)
             if sources:
                 yield key, obstacle, sources
+
+
+def _keys(table: DynamicTable) -> tuple[str, ...]:
+    """Return the keys by which partitions are found: those of time, if there are any and the refreshes are not incremental."""
+    keys = plain_keys(table.partition_keys)
+    return keys if table.is_incremental else tuple(table.formatters) or keys
 
 
 def _unpartitioned(definitions: Definitions, table: DynamicTable, found: Lineage) -> Iterator[Obstacle]:

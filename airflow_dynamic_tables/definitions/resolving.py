@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice, pairwise
 
@@ -20,12 +20,13 @@ from airflow_dynamic_tables.core.limits import (
 from airflow_dynamic_tables.core.mistakes import Mistakes, did_you_mean, understood
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.schedule import RefreshMode
 from airflow_dynamic_tables.definitions.building import build_source, build_table
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion, QueryText
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
-from airflow_dynamic_tables.definitions.obstacles import Obstacles
+from airflow_dynamic_tables.definitions.obstacles import Obstacles, refusals_of
 from airflow_dynamic_tables.definitions.queries.editing import edited, expansion, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference, Target
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
@@ -108,7 +109,18 @@ class Resolver:
         self._check_columns(definitions, expansions)
         if self.obstacles is not None:
             self.obstacles.collect(definitions, self._known, expansions)
-        return definitions
+        return self._without_refused(definitions, expansions)
+
+    def _without_refused(self, definitions: Definitions, expansions: Mapping[TableIdentifier, Expansion]) -> Definitions:
+        """Return the definitions without tables that may only be refreshed by partition, and cannot be."""
+        tables = dict(definitions.tables)
+        for name, table in definitions.tables.items():
+            if table.mode is not RefreshMode.INCREMENTAL_STRICT:
+                continue
+            if found := list(refusals_of(definitions, table, self._known[name], expansions[name])):
+                self.mistakes.add(found)
+                del tables[name]
+        return replace(definitions, tables=tables)
 
     def _check_columns(self, definitions: Definitions, expansions: Mapping[TableIdentifier, Expansion]) -> None:
         """Report Spark's problems with the queries of valid tables. The tables are kept: the cause is what they read."""

@@ -67,12 +67,12 @@ def test_a_change_that_cannot_be_mapped(bench: Bench) -> None:
 
 
 def test_a_refresh_that_would_be_refused(bench: Bench) -> None:
-    bench.settings, bench.query = "refresh_mode: incremental_strict", WITH_FACTOR
+    bench.settings = "refresh_mode: incremental_strict"
     bench.refresh(4)
-    bench.write_factor(3)
+    bench.query = "SELECT ds, n + 1 AS n FROM raw.facts"
     plan = bench.live(5)
     assert (plan.action, plan.reason_code) == (None, None)
-    assert "cannot be refreshed by partition: lake.raw.factor moved" in plan.reason
+    assert "cannot be refreshed by partition: its definition changed" in plan.reason
 
 
 def test_sources_that_cannot_be_read(bench: Bench) -> None:
