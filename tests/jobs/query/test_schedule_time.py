@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
 from airflow_dynamic_tables.definitions.queries.text import bind_times
 from tests.support.jobs import refresh
+from tests.support.spark_version import since
 
 pytestmark = pytest.mark.spark
 
@@ -35,7 +36,7 @@ def test_each_function_of_time_returns_the_schedule_time(spark: SparkSession, pl
     query = (
         "SELECT current_date AS a, curdate() AS b, CURRENT_TIMESTAMP AS c, now() AS d, localtimestamp() AS e, "
         "unix_timestamp() AS f, DATE 'yesterday' AS g, "
-        "CAST('now' AS DATE) AS h, TIMESTAMP 'today' AS i, 'tomorrow'::TIMESTAMP_NTZ AS j, 'now()' AS k"
+        "CAST('now' AS DATE) AS h, TIMESTAMP 'today' AS i, CAST('tomorrow' AS TIMESTAMP_NTZ) AS j, 'now()' AS k"
     )
     today = date(2024, 10, 27)
     (row,) = rows(spark, plan(query))
@@ -52,6 +53,12 @@ def test_each_function_of_time_returns_the_schedule_time(spark: SparkSession, pl
         "j": datetime.fromisoformat("2024-10-28T00:00:00"),
         "k": "now()",
     }
+
+
+@since(4, 0)
+def test_a_text_is_converted_by_the_operator(spark: SparkSession, plan: Plan) -> None:
+    (row,) = rows(spark, plan("SELECT 'tomorrow'::TIMESTAMP_NTZ AS a, 'today'::DATE AS b"))
+    assert row == {"a": datetime.fromisoformat("2024-10-28T00:00:00"), "b": date(2024, 10, 27)}
 
 
 def test_columns_without_an_alias_keep_their_names(spark: SparkSession, plan: Plan) -> None:
