@@ -53,7 +53,7 @@ def test_both_helps_have_the_same_order(parser: DefaultHelpParser, capsys: pytes
     names = [command.name for command in all_commands()]
     assert _commands_of(airflows, names) == _commands_of(ours, names) == names
     assert "every day: init, validate, plan, test, diff, apply, refresh, list, show, " in " ".join(airflows.split())
-    assert "all others: export, create, adopt, " in " ".join(airflows.split())
+    assert "all others: export, verify, create, adopt, " in " ".join(airflows.split())
 
 
 def _commands_of(text: str, names: list[str]) -> list[str]:
