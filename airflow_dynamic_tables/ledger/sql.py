@@ -198,9 +198,12 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, SqlRea
             row = connection.execute(select(refreshes).where(refreshes.c.token == token)).mappings().first()
             return _to_refresh(row) if row is not None else None
 
-    def list_refreshes(self, table: TableIdentifier | None = None, limit: int = 20) -> list[Refresh]:
-        """Return the latest refreshes, newest first."""
+    def list_refreshes(
+        self, table: TableIdentifier | None = None, limit: int = 20, *, but: Collection[RefreshAction] = ()
+    ) -> list[Refresh]:
+        """Return the latest refreshes, newest first, except those of some actions."""
         query = select(refreshes).order_by(refreshes.c.started_at.desc(), refreshes.c.token.desc()).limit(limit)
+        query = query.where(refreshes.c.action.not_in(but))
         if table is not None:
             query = query.where(refreshes.c.table_name == str(table))
         with self._database.transaction() as connection:

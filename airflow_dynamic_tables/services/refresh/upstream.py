@@ -35,9 +35,6 @@ from airflow_dynamic_tables.services.writes.leases import YIELDING
 
 log = logging.getLogger(__name__)
 
-_RECENT = 10
-"""Refreshes among which the last one is looked for that was no verification."""
-
 _NOT_WELL = {
     RefreshState.FAILED: "its last refresh failed",
     RefreshState.ABORTED: "its last refresh failed",
@@ -308,8 +305,7 @@ def _check(
     # Checked again, because another run may have committed and ended between the two checks.
     if is_lost and (fresh := _fresh_up_to(workspace, parent)) is not None and fresh >= required:
         return None
-    latest = workspace.ledger.list_refreshes(parent.identifier, limit=_RECENT)
-    last = next((refresh for refresh in latest if refresh.action is not RefreshAction.VERIFY), None)
+    last = next(iter(workspace.ledger.list_refreshes(parent.identifier, limit=1, but=(RefreshAction.VERIFY,))), None)
     ended = last.state if last is not None and last.schedule_time >= required else None
     not_well = ended if ended in _NOT_WELL else None
     lost = parent.last_tick if is_lost else None

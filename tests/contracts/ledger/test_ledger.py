@@ -622,6 +622,10 @@ class TestRefreshes:
         assert [refresh.token for refresh in ledger.list_refreshes()] == [f"t{number:02}" for number in range(29, 9, -1)]
         assert [refresh.token for refresh in ledger.list_refreshes(TABLE, limit=3)] == ["t29", "t27", "t25"]
         assert len(ledger.list_refreshes(limit=100)) == 30
+        for number in range(30):
+            later = NOON + timedelta(hours=1, minutes=number)
+            ledger.record(replace(MINIMAL, token=f"v{number}", action=RefreshAction.VERIFY, started_at=later))
+        assert [each.token for each in ledger.list_refreshes(TABLE, limit=1, but=(RefreshAction.VERIFY,))] == ["t29"]
         assert ledger.tables() == sorted([TABLE, OTHER])
 
     def test_versions_are_undone_together(self, ledger: SqlLedger) -> None:
