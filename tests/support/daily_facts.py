@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -14,9 +14,12 @@ from random import Random
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import pytest
+
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import JobFailedError
@@ -192,3 +195,45 @@ def opened_bench(clock: Clock, folder: Path, empty_state: Path) -> Iterator[Benc
 
 def only(*days: int) -> PartitionSet:
     return PartitionSet.of({"ds": name_of(day)} for day in days)
+
+
+def fail(bench: Bench, _: Random, tick: int) -> None:
+    """Let a complete refresh fail."""
+    bench.fails = True
+    with pytest.raises(JobFailedError):
+        bench.refresh(tick, is_scheduled=False, full_refresh=True)
+    bench.fails = False
+
+
+def refresh_by_hand(bench: Bench, chance: Random, tick: int) -> None:
+    """Refresh one day."""
+    bench.refresh(tick, is_scheduled=False, partitions=only(chance.randrange(tick)))
+
+
+Happening = Callable[[Bench, Random, int], None]
+"""What happens to a table before a tick."""
+
+
+def check_random_changes(bench: Bench, chance: Random, rounds: int, happenings: Sequence[Happening]) -> None:
+    """Check that each incremental refresh does what the plan foretold, and leaves the table equal to its query and nothing to do.
+
+    The sources change before each one, and something happens before every second one.
+    """
+    tick = 4
+    bench.refresh(tick)
+    for _ in range(rounds):
+        for _ in range(chance.randrange(4)):
+            bench.change(chance, tick)
+        if (number := chance.randrange(2 * len(happenings))) < len(happenings):
+            happenings[number](bench, chance, tick)
+        tick += chance.randrange(3)
+        foretold = bench.live(tick)
+        outcome = bench.refresh(tick)
+        assert (foretold.action is RefreshAction.NO_DATA) == isinstance(outcome, Skipped)
+        assert isinstance(outcome, Skipped) or foretold.replaced == bench.made
+        if bench.changes_meanwhile is not None:
+            bench.changes_meanwhile = None
+            bench.refresh(tick)
+        assert bench.rows() == bench.expected()
+        assert isinstance(bench.refresh(tick), Skipped), bench.workspace.ledger.list_refreshes(bench.table)[0].reason
+    assert RefreshAction.PARTITIONS in {plan.action for plan in bench.plans}

@@ -7,11 +7,9 @@ from random import Random
 
 import pytest
 
-from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
-from airflow_dynamic_tables.exceptions import JobFailedError
 from airflow_dynamic_tables.services.refresh.requests import Skipped
 from tests.contracts.refreshing.place import Place
-from tests.support.daily_facts import BY_DAY, WITH_FACTOR, Bench, only
+from tests.support.daily_facts import BY_DAY, WITH_FACTOR, Bench, check_random_changes, fail, only, refresh_by_hand
 
 pytestmark = pytest.mark.needs("states")
 
@@ -53,23 +51,5 @@ def test_the_table_is_repaired_after_another_engine_went_back(place: Place, benc
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("query", [BY_DAY, WITH_FACTOR])
 def test_any_sequence_of_changes_equals_a_full_refresh(bench: Bench, query: str, seed: int) -> None:
-    chance = Random(seed)
     bench.query = query
-    tick = 4
-    bench.refresh(tick)
-    for _ in range(8):
-        for _ in range(chance.randrange(4)):
-            bench.change(chance, tick)
-        match chance.randrange(4):
-            case 0:
-                bench.fails = True
-                with pytest.raises(JobFailedError):
-                    bench.refresh(tick, is_scheduled=False, full_refresh=True)
-                bench.fails = False
-            case 1:
-                bench.refresh(tick, is_scheduled=False, partitions=only(chance.randrange(tick)))
-        tick += chance.randrange(3)
-        bench.refresh(tick)
-        assert bench.rows() == bench.expected()
-        assert isinstance(bench.refresh(tick), Skipped), bench.workspace.ledger.list_refreshes(bench.table)[0].reason
-    assert RefreshAction.PARTITIONS in {plan.action for plan in bench.plans}
+    check_random_changes(bench, Random(seed), 8, (fail, refresh_by_hand))

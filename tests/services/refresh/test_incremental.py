@@ -20,7 +20,20 @@ from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.source_reads import fresh_until
 from tests.support.clock import Clock
-from tests.support.daily_facts import BY_DAY, DAY, DAYS, MARCH, WITH_FACTOR, Bench, name_of, only, opened_bench
+from tests.support.daily_facts import (
+    BY_DAY,
+    DAY,
+    DAYS,
+    MARCH,
+    WITH_FACTOR,
+    Bench,
+    check_random_changes,
+    fail,
+    name_of,
+    only,
+    opened_bench,
+    refresh_by_hand,
+)
 
 
 @pytest.fixture
@@ -230,40 +243,19 @@ class TestStrict:
 @pytest.mark.parametrize("query", [BY_DAY, WITH_FACTOR])
 def test_any_sequence_of_changes_equals_a_full_refresh(bench: Bench, query: str, seed: int) -> None:
     """With failures, refreshes by hand, rollbacks, removals by another engine, and changes while the job runs."""
-    chance = Random(seed)
     bench.query = query
-    tick = 4
-    bench.refresh(tick)
-    for _ in range(15):
-        for _ in range(chance.randrange(4)):
-            bench.change(chance, tick)
-        _happen(bench, chance, tick)
-        tick += chance.randrange(3)
-        foretold = bench.live(tick)
-        outcome = bench.refresh(tick)
-        assert (foretold.action is RefreshAction.NO_DATA) == isinstance(outcome, Skipped)
-        assert isinstance(outcome, Skipped) or foretold.replaced == bench.made
-        if bench.changes_meanwhile is not None:
-            bench.changes_meanwhile = None
-            bench.refresh(tick)
-        assert bench.rows() == bench.expected()
-        assert isinstance(bench.refresh(tick), Skipped)
-    assert RefreshAction.PARTITIONS in {plan.action for plan in bench.plans}
+    happenings = (fail, refresh_by_hand, roll_back, remove_any, change_meanwhile)
+    check_random_changes(bench, Random(seed), 15, happenings)
 
 
-def _happen(bench: Bench, chance: Random, tick: int) -> None:
-    match chance.randrange(8):
-        case 0:
-            bench.fails = True
-            with pytest.raises(JobFailedError):
-                bench.refresh(tick, is_scheduled=False, full_refresh=True)
-            bench.fails = False
-        case 1:
-            bench.refresh(tick, is_scheduled=False, partitions=only(chance.randrange(tick)))
-        case 2:
-            versions = [each.number for each in bench.workspace.existing_table(DAYS).versions()]
-            rollback(bench.workspace, RollbackRequest(DAYS, chance.choice(versions), str(chance.random()), "me"))
-        case 3:
-            remove(bench, chance.choice([*bench.rows()]))
-        case 4:
-            bench.changes_meanwhile = chance
+def roll_back(bench: Bench, chance: Random, _: int) -> None:
+    versions = [each.number for each in bench.workspace.existing_table(DAYS).versions()]
+    rollback(bench.workspace, RollbackRequest(DAYS, chance.choice(versions), str(chance.random()), "me"))
+
+
+def remove_any(bench: Bench, chance: Random, _: int) -> None:
+    remove(bench, chance.choice([*bench.rows()]))
+
+
+def change_meanwhile(bench: Bench, chance: Random, _: int) -> None:
+    bench.changes_meanwhile = chance
