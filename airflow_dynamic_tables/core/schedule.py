@@ -151,6 +151,11 @@ class RefreshMode(StrEnum):
 
     CONTINUOUS = "CONTINUOUS"
 
+    @property
+    def is_incremental(self) -> bool:
+        """Whether a refresh replaces only the partitions whose sources changed."""
+        return self in (RefreshMode.INCREMENTAL, RefreshMode.INCREMENTAL_STRICT)
+
 
 @dataclass(frozen=True, slots=True)
 class ModeDecision:

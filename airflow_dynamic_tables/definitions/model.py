@@ -384,7 +384,7 @@ class DynamicTable:
     @property
     def is_incremental(self) -> bool:
         """Whether a refresh replaces only the partitions whose sources changed."""
-        return self.mode in (RefreshMode.INCREMENTAL, RefreshMode.INCREMENTAL_STRICT)
+        return self.mode.is_incremental
 
     @property
     def may_be_quarantined(self) -> bool:

@@ -10,7 +10,7 @@ from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.partition_transforms import plain_keys
 from airflow_dynamic_tables.core.refresh.key_sources import Lineage, Obstacle, ObstacleCode, columns_of
 from airflow_dynamic_tables.core.refresh.reasons import OnChange
-from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
+from airflow_dynamic_tables.core.refresh.spark_settings import row_settings
 from airflow_dynamic_tables.core.types import column_types
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
@@ -80,7 +80,7 @@ def refusals_of(definitions: Definitions, table: DynamicTable, entry: Entry, exp
 
 def _of_table(definitions: Definitions, table: DynamicTable) -> Iterator[tuple[str, Obstacle, tuple[str, ...]]]:
     """Yield the obstacles of each key, without those of sources whose changes are ignored."""
-    settings = {name: value for name, value in table.spark.conf.items() if decides_rows(name)}
+    settings = row_settings(table.spark.conf)
     read = {str(name): definitions.sources.get(name) for name in table.upstream}
     types = {name: column_types(source.schema, source.partition_keys) for name, source in read.items() if source is not None}
     ignored = {name for name, policy in table.on_change.items() if policy is OnChange.IGNORE}

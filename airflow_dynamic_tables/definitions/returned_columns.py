@@ -11,7 +11,7 @@ from airflow_dynamic_tables.clients.spark_parser import Refusal, SparkParser
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS, FIXED, TIME_ZONE, decides_rows
+from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS, FIXED, TIME_ZONE, row_settings
 from airflow_dynamic_tables.core.schema import Column, spark_ddl
 from airflow_dynamic_tables.core.types import Primitive, parse_type, replace_primitives
 from airflow_dynamic_tables.definitions.cache import Cache, Returned
@@ -112,7 +112,7 @@ class ReturnedColumns:
             self.unchecked[name] = why
             return None
         framed = _Framed(expansion, self._cache.analyse(expansion.query), {each: str(given[each]) for each in table.upstream})
-        settings = {key: value for key, value in table.spark.conf.items() if decides_rows(key)}
+        settings = row_settings(table.spark.conf)
         returned = self._cache.returned(self._spark, framed.text, {**DEFAULTS, **settings, **FIXED, TIME_ZONE: table.timezone})
         if returned.refusal is not None:
             return QueryProblem(

@@ -124,7 +124,7 @@ def incremental_mistakes(entry: Entry, declared: TableDeclaration, read: Iterabl
     if not entry.dropped.isdisjoint({"freshness", "refresh_mode"}):
         return
     mode = mode_decision(entry, declared).mode
-    if mode not in (RefreshMode.INCREMENTAL, RefreshMode.INCREMENTAL_STRICT):
+    if not mode.is_incremental:
         return
     place = "refresh_mode" if declared.refresh_mode else "name"
     said = f"refresh_mode: {mode.lower()}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
+from pyspark.sql.types import StructType
 
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.partition_transforms import hidden_keys, plain_keys, source_column
@@ -40,15 +40,15 @@ def refresh(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> RefreshRe
         bind(spark, source, driver)
     result = store(spark, plan, driver, storable(planned_rows(spark, plan, driver), driver.tell))
     if plan.compares is not None:
-        found = drift(plan, _stored(spark, plan, result.columns), frame_of(spark, plan.compares, driver))
+        schema = ", ".join(f"{quote(column.name)} {column.type}" for column in result.columns)
+        found = drift(plan, _stored(spark, plan, schema), frame_of(spark, plan.compares, driver))
         result = replace(result, drift=found)
     driver.write_text(plan.result_location, result.to_json())
     return result
 
 
-def _stored(spark: SparkSession, plan: RefreshPlan, columns: Sequence[Column]) -> DataFrame:
+def _stored(spark: SparkSession, plan: RefreshPlan, schema: StructType | str) -> DataFrame:
     """The rows below the plan's stage."""
-    schema = ", ".join(f"{quote(column.name)} {column.type}" for column in columns)
     return spark.read.schema(schema).format(plan.file_format).load(exactly(plan.data_location))
 
 
@@ -79,7 +79,7 @@ def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store:
         table.create(frame.schema)  # before the rows are computed, so that unsupported columns fail early
     write(frame, plan)
     written = time.monotonic()
-    stored = spark.read.schema(frame.schema).format(plan.file_format).load(exactly(plan.data_location))
+    stored = _stored(spark, plan, frame.schema)
     rows, partitions, violations = _written(plan, stored)
     expectations = results(plan.expectations, {**violations, **repeated(stored, plan.expectations), **dropped()})
     inspected = time.monotonic()

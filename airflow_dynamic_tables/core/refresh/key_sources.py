@@ -275,10 +275,7 @@ def _texts(formula: Formula, partition: Mapping[str, str | None], zone: ZoneInfo
     if isinstance(formula, KeyColumn):
         yield _own_text(formula, partition)
         return
-    for value in _evaluated(formula, partition, zone):
-        if isinstance(value, datetime):
-            raise _UnknownValueError(value)
-        yield _text(value)
+    yield from map(_text, _evaluated(formula, partition, zone))
 
 
 def _own_text(column: KeyColumn, partition: Mapping[str, str | None]) -> str:

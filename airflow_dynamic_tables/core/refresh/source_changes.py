@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, combinations, takewhile
 from math import inf
 
-from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, PartitionSet, describe
+from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, PartitionSet, describe, parse_spec
 from airflow_dynamic_tables.core.refresh.reasons import LatePolicy
 
 
@@ -133,6 +133,17 @@ class MadePartitions:
     def recipes(self) -> set[str | None]:
         """The digests of the definitions that made the partitions."""
         return {made.recipe for made in self.refreshes.values()}
+
+    def specs(self, keys: Collection[str], now: SourceState | None, more: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
+        """Return the partitions that were made, those that the table has, and more ones, by some keys, in order of their texts.
+
+        :param now: the state of the table.
+        """
+        texts = {*self.refreshes, *((now.partitions if now is not None else None) or {})}
+        every = chain((parse_spec(text) for text in texts if text), more)
+        known = ({key: spec[key] for key in keys} for spec in every if spec.keys() >= {*keys})
+        found = {sorted_text(spec): spec for spec in known}
+        return [found[text] for text in sorted(found)]
 
     def covers(self, spec: Mapping[str, str | None]) -> bool:
         """Return whether a refresh has made a partition."""

@@ -121,6 +121,11 @@ def decides_rows(setting: str) -> bool:
     return setting.startswith("spark.sql.") and not setting.startswith(_OF_THE_CLUSTER)
 
 
+def row_settings(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that may affect the meaning of a query."""
+    return {name: value for name, value in conf.items() if decides_rows(name)}
+
+
 RENDERED = (
     "conf",
     "driver_class_path",

@@ -199,7 +199,7 @@ class _Links(Generic[_T]):
             self._found.setdefault(first.pop(), {}).setdefault(second.pop(), []).append(told)
 
     def of(self, name: str) -> Mapping[str, list[_T]]:
-        """Return what is told of a relation and each other one."""
+        """Return what relates a relation to each other one."""
         return self._found.get(name, {})
 
 

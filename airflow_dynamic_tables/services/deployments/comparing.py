@@ -13,7 +13,7 @@ from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTa
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.refresh.expectations import Action
-from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
+from airflow_dynamic_tables.core.refresh.spark_settings import row_settings
 from airflow_dynamic_tables.core.schema import Column, Rebuild, TableLayout, spark_ddl
 from airflow_dynamic_tables.definitions.model import KEYS, Decides, Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import analyse, same_query
@@ -245,7 +245,7 @@ def other_rows(entry: CatalogDynamicTable, table: DynamicTable, changed: tuple[F
 
 
 def _deciding(spark: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {name: value for name, value in (spark or {}).get("conf", {}).items() if decides_rows(name)}
+    return row_settings((spark or {}).get("conf", {}))
 
 
 def _dropping(expectations: list[Mapping[str, Any]] | None) -> list[Mapping[str, Any]]:

@@ -20,7 +20,7 @@ from airflow_dynamic_tables.core.partition_transforms import plain_keys
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
-from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
+from airflow_dynamic_tables.core.refresh.spark_settings import row_settings
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import lineage
@@ -102,7 +102,7 @@ def following_partitions(table: DynamicTable, parent: DynamicTable, replaced: Pa
         return None
     if replaced.is_whole:
         return WHOLE_TABLE
-    settings = {name: value for name, value in table.spark.conf.items() if decides_rows(name)}
+    settings = row_settings(table.spark.conf)
     # Columns of the parent may have changed their types, so only keys that the query returns unchanged are followed.
     found = {key: lineage(table.expanded_query, key, {}, settings).sources.get(str(parent.identifier)) for key in keys}
     specs = [{name.lower(): value for name, value in spec.items()} for spec in replaced]

@@ -17,14 +17,16 @@ from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, Lat
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
-from airflow_dynamic_tables.services.refresh.catching_up import standing
+from airflow_dynamic_tables.services.refresh.catching_up import caught_up, standing
 from airflow_dynamic_tables.services.refresh.comparison import Comparison
 from airflow_dynamic_tables.services.refresh.incremental import find_changed
 from airflow_dynamic_tables.services.refresh.late_changes import find_late
 from airflow_dynamic_tables.services.refresh.planning import Bound, ToDo, bind_inputs
 from airflow_dynamic_tables.services.refresh.preview import why_it_varies
-from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshRequest, Skipped
-from airflow_dynamic_tables.services.source_progress import Growth
+from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshRequest, Skipped, planned_partitions
+from airflow_dynamic_tables.services.refresh.upstream import complete_until
+from airflow_dynamic_tables.services.source_progress import Growth, look
+from airflow_dynamic_tables.services.tables.rollback import with_undone
 from airflow_dynamic_tables.services.tables.source_reads import stretch
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 from airflow_dynamic_tables.services.writes.leases import YIELDING
@@ -64,16 +66,32 @@ class Idle:
     growth: Growth | None = None
 
 
-def what_remains(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, to_do: ToDo) -> ToDo | Skipped:
-    """Return the work of a refresh, if it is scheduled without unchanged partitions. If none remains, record a skip."""
-    decided = decide(workspace, request, registered, to_do)
+def what_remains(
+    workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, current: Version | None
+) -> tuple[RefreshRequest, ToDo | Skipped]:
+    """Return the request with the missed ticks, and its work. If none remains, record a skip."""
+    request, requested = requested_work(workspace, request, registered, current)
+    decided = decide(workspace, request, registered, requested)
     if isinstance(decided, Idle):
-        return skip(workspace, request, decided.reason, decided.version, growth=decided.growth)
-    return decided
+        return request, skip(workspace, request, decided.reason, decided.version, growth=decided.growth)
+    return request, decided
+
+
+def requested_work(
+    workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, current: Version | None
+) -> tuple[RefreshRequest, ToDo]:
+    """Return the request with the missed ticks, and the partitions that it asks for, whether they changed or not."""
+    growth = look(workspace, request.table, request.sources, current)
+    request = caught_up(workspace, request, registered) if growth is None else request
+    request = replace(request, complete_until=complete_until(workspace, request, growth))
+    partitions = planned_partitions(request, registered.columns, growth)
+    if request.partitions is None:
+        partitions = with_undone(partitions, registered, request.table.partition_keys)
+    return request, ToDo(partitions, growth)
 
 
 def decide(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, to_do: ToDo) -> ToDo | Idle:
-    """Return the work that remains of a refresh, without side effects.
+    """Return the work that remains of a refresh: if it is scheduled, without unchanged partitions. It has no side effects.
 
     :raises UnsupportedError: if all rows of an ``incremental_strict`` table must be replaced.
     """
@@ -181,9 +199,8 @@ def detect_changes(
     if moved:
         partitions = asked if asked.is_empty else PartitionSet.of(spec for spec, _ in moved)
         return Moved(partitions, moved[0][1] or "", version, bound, comparison=comparison)
-    sources = ", ".join(f"{source.identifier} ({source.version})" for source in bound.sources) or "it reads no table"
     made = " and ".join(map(str, sorted(compared.versions)))
-    why = f"nothing that it reads has moved since version {made}: {sources}"
+    why = f"nothing that it reads has moved since version {made}: {bound.versions}"
     return Moved(NO_PARTITIONS, why, version, bound, holds=True, comparison=comparison)
 
 

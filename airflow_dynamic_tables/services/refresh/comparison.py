@@ -41,13 +41,16 @@ class SourceChange:
 
 
 class Comparison:
-    """Comparison of the current state of a table and its sources with the states recorded by its refreshes."""
+    """Comparison of the current state of a table and its sources with the states recorded by its refreshes.
+
+    ``now`` is the current state of the table; ``versions`` are those that made the partitions compared so far.
+    """
 
     def __init__(self, workspace: Workspace, registered: RegisteredTable, bound: Bound) -> None:
         self.versions: set[int] = set()
         self._ledger = workspace.ledger
         self._bound = bound
-        self._content = registered.loaded.read().state
+        self.now = registered.loaded.read().state
         self._histories: dict[str, SourceHistory] = {}
         self._mappings: dict[str, PartitionMapping] = {}
         self._kinds = {column.name: column.type for column in registered.columns}
@@ -100,7 +103,7 @@ class Comparison:
     def own_change_since(self, token: str | None) -> SourceChange | None:
         """Return how the table differs from the state in which a refresh left it; ``None`` if it does not."""
         name = str(self._bound.table.identifier)
-        if (difference := self._since(token, name, self._content)) is None:
+        if (difference := self._since(token, name, self.now)) is None:
             return None
         affected = self._itself.affected(difference.partitions)
         return SourceChange(name, f"the table is not as its refresh left it: {difference.why}", affected, True, False)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from airflow_dynamic_tables.core.partitions import parse_spec
 from airflow_dynamic_tables.core.refresh.reasons import OnChange
-from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions, SourceState, sorted_text
+from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions, sorted_text
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.services.refresh.comparison import Comparison, SourceChange
 
@@ -53,27 +52,22 @@ class DirtySearch:
             return ""  # it has the partitions that were scheduled or requested, and no others
         return next((effect.change.why for effect in self._effects(self._made.token({})) if effect.partitions is None), "")
 
-    def dirty(self, own: SourceState | None, is_wanted: Callable[[Spec], bool] = lambda _: True) -> Iterator[tuple[Spec, str]]:
+    def dirty(self, is_wanted: Callable[[Spec], bool] = lambda _: True) -> Iterator[tuple[Spec, str]]:
         """Yield the dirty partitions with their first changes.
 
         Partitions that no refresh has made are omitted, unless one has made the complete table.
 
-        :param own: the state of the table.
         :param is_wanted: other partitions are not compared.
         """
-        for _, spec in sorted(self._candidates(own).items()):
+        for spec in self._candidates():
             if self._made.covers(spec) and is_wanted(spec) and (why := self._why(spec)):
                 yield spec, why
 
-    def _candidates(self, own: SourceState | None) -> dict[str, Spec]:
-        """Return the partitions that the table has or had, and those that a source got, by their texts."""
-        texts = {*self._made.refreshes, *((own.partitions if own is not None else None) or {})}
-        specs: list[Mapping[str, str]] = [parse_spec(text) for text in texts if text]
-        if self._made.is_complete:
-            for effect in self._effects(self._made.token({})):
-                specs += (effect.partitions or {}).values()
-        known = ({key: spec[key] for key in self._keys if key in spec} for spec in specs)
-        return {sorted_text(spec): spec for spec in known if len(spec) == len(self._keys)}
+    def _candidates(self) -> Sequence[Spec]:
+        """Return the partitions that the table has or had, and those that a source got."""
+        effects = self._effects(self._made.token({})) if self._made.is_complete else ()
+        of_sources = (spec for effect in effects for spec in (effect.partitions or {}).values())
+        return self._made.specs(self._keys, self._comparison.now, of_sources)
 
     def _why(self, spec: Spec) -> str:
         effects = self._effects(self._made.token(spec))

@@ -64,12 +64,11 @@ def _search(workspace: Workspace, registered: RegisteredTable, bound: Bound) -> 
     search = DirtySearch(table, comparison, made, comparison.mapped_keys, is_incremental=True)
     if why := search.why_any():
         return WHOLE_TABLE, why
-    found = list(islice(search.dirty(registered.loaded.read().state), MOST_PARTITIONS + 1))
+    found = list(islice(search.dirty(), MOST_PARTITIONS + 1))
     if len(found) > MOST_PARTITIONS:
         return WHOLE_TABLE, f"more than {MOST_PARTITIONS:,} partitions changed"
     if not found:
-        sources = ", ".join(f"{source.identifier} ({source.version})" for source in bound.sources) or "it reads no table"
-        return NO_PARTITIONS, f"nothing that it reads has moved since its partitions were made: {sources}"
+        return NO_PARTITIONS, f"nothing that it reads has moved since its partitions were made: {bound.versions}"
     causes: dict[str, list[dict[str, str]]] = {}
     for spec, why in found:
         causes.setdefault(why, []).append(dict(spec))

@@ -37,7 +37,7 @@ def find_late(workspace: Workspace, request: RefreshRequest, registered: Registe
     search = DirtySearch(table, comparison, made, tuple(table.formatters))
     if why := search.why_any():
         late = LateChanges(WHOLE_TABLE, why, policy)
-    elif found := list(search.dirty(registered.loaded.read().state, partial(_is_before, table, before))):
+    elif found := list(search.dirty(partial(_is_before, table, before))):
         found.sort(key=lambda each: start_of(each[0], table.formatters))
         specs = PartitionSet.of(spec for spec, _ in found[:MOST_PARTITIONS])  # the next refresh continues with the others
         late = LateChanges(normalised(specs, registered.columns), found[0][1], policy)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, PartitionSet
 from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.ledger.base import Refresh
-from airflow_dynamic_tables.services.refresh.catching_up import caught_up
-from airflow_dynamic_tables.services.refresh.change_detection import Idle, decide
+from airflow_dynamic_tables.services.refresh.change_detection import Idle, decide, requested_work
 from airflow_dynamic_tables.services.refresh.planning import ToDo
 from airflow_dynamic_tables.services.refresh.preview import TablePlan
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, action_of, overtaken, planned_partitions
-from airflow_dynamic_tables.services.source_progress import look
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, action_of, overtaken
 from airflow_dynamic_tables.services.tables.entries import registered_or_new
-from airflow_dynamic_tables.services.tables.rollback import with_undone
 from airflow_dynamic_tables.services.tables.source_reads import fresh_until, pace_of
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 
@@ -45,7 +43,7 @@ def live_plan(workspace: Workspace, plan: TablePlan, table: DynamicTable, defini
     request = RefreshRequest(
         table, definitions.sources, plan.schedule_time, token="", owner="", catches_up=True, is_scheduled=True
     )
-    found = {each.name: getattr(plan, each.name) for each in fields(plan)}
+    found = items(plan)
     try:
         registered = registered_or_new(workspace, table)
         request, decided = _decided(workspace, request, registered)
@@ -71,13 +69,10 @@ def live_plan(workspace: Workspace, plan: TablePlan, table: DynamicTable, defini
 
 def _decided(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> tuple[RefreshRequest, ToDo | Idle]:
     current = registered.current()
-    growth = look(workspace, request.table, request.sources, current)
-    request = caught_up(workspace, request, registered) if growth is None else request
-    partitions = planned_partitions(request, registered.columns, growth)
-    if skipped := overtaken(request, partitions, current, fresh_until(workspace, current)):
+    request, requested = requested_work(workspace, request, registered, current)
+    if skipped := overtaken(request, requested.partitions, current, fresh_until(workspace, current)):
         return request, Idle(skipped.reason)
-    partitions = with_undone(partitions, registered, request.table.partition_keys)
-    return request, decide(workspace, request, registered, ToDo(partitions, growth))
+    return request, decide(workspace, request, registered, requested)
 
 
 def _expected_seconds(refreshes: list[Refresh], action: RefreshAction, partitions: PartitionSet) -> float | None:

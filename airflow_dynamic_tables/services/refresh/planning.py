@@ -20,7 +20,7 @@ from airflow_dynamic_tables.core.refresh.plan import BoundTime, FunctionBinding,
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, LateChanges, SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source, option_problem, path_problem
-from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
+from airflow_dynamic_tables.core.refresh.spark_settings import row_settings
 from airflow_dynamic_tables.core.schema import Rebuild, TableLayout, spark_ddl
 from airflow_dynamic_tables.core.sinks import tuned
 from airflow_dynamic_tables.core.streaming.stream_plans import EventTime
@@ -76,7 +76,7 @@ class Bound:
     @property
     def settings(self) -> dict[str, str]:
         """Spark settings that affect the result of the query."""
-        return {name: value for name, value in self.table.spark.conf.items() if decides_rows(name)}
+        return row_settings(self.table.spark.conf)
 
     @property
     def recipe(self) -> str:
@@ -87,6 +87,11 @@ class Bound:
         meant = ((_MEANING, self.query, self.functions, sources, self.settings, *first), *others, *([later] if later else []))
         meant = (*meant, *([self.times] if self.times else []))
         return hashlib.sha256(json.dumps(to_plain(meant), sort_keys=True).encode()).hexdigest()
+
+    @property
+    def versions(self) -> str:
+        """The sources with their versions, for people."""
+        return ", ".join(f"{source.identifier} ({source.version})" for source in self.sources) or "it reads no table"
 
     @property
     def why_other_recipe(self) -> str:

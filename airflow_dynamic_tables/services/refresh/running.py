@@ -33,14 +33,13 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, ReportState, Stage
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.outcomes import Operation
-from airflow_dynamic_tables.services.refresh.catching_up import caught_up, is_unbroken
+from airflow_dynamic_tables.services.refresh.catching_up import is_unbroken
 from airflow_dynamic_tables.services.refresh.change_detection import remember, skip, what_remains
 from airflow_dynamic_tables.services.refresh.planning import ToDo, Why, plan
 from airflow_dynamic_tables.services.refresh.preview import not_schedulable
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken, planned_partitions
-from airflow_dynamic_tables.services.refresh.upstream import complete_until
-from airflow_dynamic_tables.services.source_progress import Growth, look
-from airflow_dynamic_tables.services.tables.rollback import forget_after_commit, note_undone, with_undone
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
+from airflow_dynamic_tables.services.source_progress import Growth
+from airflow_dynamic_tables.services.tables.rollback import forget_after_commit, note_undone
 from airflow_dynamic_tables.services.tables.source_reads import fresh_until
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 from airflow_dynamic_tables.services.writes.owner_markers import write_marker
@@ -138,7 +137,8 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     registered = RegisteredTable(identifier, entry, lake_table)
     if not request.force and (suspended := registered.why_suspended):
         return skip(workspace, request, Reason(ReasonCode.SUSPENDED, suspended))
-    request, to_do = _to_do(workspace, request, registered)
+    current = note_undone(workspace, registered)  # first, because the following steps rely on the history
+    request, to_do = what_remains(workspace, request, registered, current)
     if isinstance(to_do, Skipped):
         return to_do
     staged = registered.lake_table.stage(request.token)
@@ -148,18 +148,6 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
         registered = _still_registered(workspace, registered)
         planned = prepare(workspace, request, registered, write, to_do)
     return planned if isinstance(planned, Skipped) else Attempt(request, registered, write, planned)
-
-
-def _to_do(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> tuple[RefreshRequest, ToDo | Skipped]:
-    """Return the request with the missed ticks and its work, or why there is nothing to do."""
-    current = note_undone(workspace, registered)  # first, because the following steps rely on the history
-    growth = look(workspace, request.table, request.sources, current)
-    request = caught_up(workspace, request, registered) if growth is None else request
-    request = replace(request, complete_until=complete_until(workspace, request, growth))
-    partitions = planned_partitions(request, registered.columns, growth)
-    if request.partitions is None:
-        partitions = with_undone(partitions, registered, request.table.partition_keys)
-    return request, what_remains(workspace, request, registered, ToDo(partitions, growth))
 
 
 def _still_registered(workspace: Workspace, registered: RegisteredTable) -> RegisteredTable:

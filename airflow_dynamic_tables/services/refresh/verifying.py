@@ -19,7 +19,7 @@ from airflow_dynamic_tables.core.partitions import NULL_PARTITION, PartitionSet,
 from airflow_dynamic_tables.core.refresh.expectations import Action, ExpectationResult
 from airflow_dynamic_tables.core.refresh.plan import BoundTime, Drift, RefreshPlan
 from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
-from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions, sorted_text
+from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import (
@@ -144,15 +144,9 @@ class _Verification:
     def _chosen(self, comparison: Comparison) -> Sequence[_Spec]:
         """Return the partitions to verify: those that the table has or had, as many as are asked for."""
         keys = plain_keys(self.table.partition_keys)
-        state = self.registered.loaded.read().state
         own = comparison.own_change_since(self.made.token({}))
         gone = own.affected.specs(keys) if own is not None else None
-        texts = {*self.made.refreshes, *((state.partitions if state is not None else None) or {})}
-        specs = [*(parse_spec(text) for text in texts if text), *(gone or ())]
-        known = {
-            sorted_text(spec): spec for each in specs if set(keys) <= each.keys() and (spec := {key: each[key] for key in keys})
-        }
-        partitions = [known[text] for text in sorted(known)] or [{}]
+        partitions = self.made.specs(keys, comparison.now, gone or ()) or [{}]
         most = self.request.most
         if most is None or most >= len(partitions):
             return partitions
