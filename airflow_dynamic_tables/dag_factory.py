@@ -262,6 +262,7 @@ def _add_tasks(dag: DAG, table: DynamicTable, definitions: Definitions, access: 
             table=table.identifier,
             trigger_rule=TriggerRule.ALL_FAILED,
             outlets=[dynamic_table_asset(table.identifier)],
+            most_partition_events=table.most_partition_events,
             **common,
             **task_settings(table),
             **{**told, "on_failure_callback": None},

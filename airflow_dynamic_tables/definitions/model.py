@@ -15,7 +15,7 @@ from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT, CatalogFormats
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, split_name
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
-from airflow_dynamic_tables.core.refresh.reasons import Initial, LatePolicy, OnChange
+from airflow_dynamic_tables.core.refresh.reasons import Initial, LatePolicy, OnChange, PartitionEvents
 from airflow_dynamic_tables.core.refresh.sources import AwaitedData, Source
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule import (
@@ -323,6 +323,22 @@ class DynamicTable:
         ),
     ] = LatePolicy.REPORT
     on_change: Annotated[Mapping[str, OnChange], Key(see="refreshes.md#late-changes")] = field(default_factory=dict)
+    partition_events: Annotated[
+        PartitionEvents,
+        Key(
+            "Whether each partition that a refresh replaced has an asset event with its name as partition key, besides the "
+            "event of the table: `off` (the default) or `changed`.",
+            see="airflow.md#events-of-partitions",
+        ),
+    ] = PartitionEvents.OFF
+    partition_events_limit: Annotated[
+        int,
+        Key(
+            "Most partitions with an event each per task; default 50. If there are more, only the table has its event.",
+            limits={"ge": 1, "le": 1_000},
+            see="airflow.md#events-of-partitions",
+        ),
+    ] = 50
     suspend_after_failures: Annotated[
         int | None,
         Key(
@@ -385,6 +401,12 @@ class DynamicTable:
     def is_incremental(self) -> bool:
         """Whether a refresh replaces only the partitions whose sources changed."""
         return self.mode.is_incremental
+
+    @property
+    def most_partition_events(self) -> int:
+        """Maximum number of partitions of a task that have an asset event each; 0: they have none."""
+        wants = self.partition_events is PartitionEvents.CHANGED and bool(self.partition_keys)
+        return self.partition_events_limit if wants else 0
 
     @property
     def may_be_quarantined(self) -> bool:

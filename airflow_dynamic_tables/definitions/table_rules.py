@@ -15,6 +15,7 @@ from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
 from airflow_dynamic_tables.core.partition_dates import FORMATTER, MissingDateFieldError, check_formatters, formatter_problem
 from airflow_dynamic_tables.core.partition_transforms import plain_keys, rejoined
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
+from airflow_dynamic_tables.core.refresh.reasons import PartitionEvents
 from airflow_dynamic_tables.core.refresh.sources import option_problem, path_problem
 from airflow_dynamic_tables.core.schedule import RefreshMode, StrategyName
 from airflow_dynamic_tables.core.sinks import OPTIONS, option_problems
@@ -98,6 +99,7 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
         yield entry.mistake("format" if declared.format else "name", problem)
     if "partitioned_by" not in entry.dropped:
         yield from key_mistakes(entry, declared)
+        yield from _event_mistakes(entry, declared)
     if entry.dropped.isdisjoint({"partitioned_by", "options"}):
         yield from _formatter_mistakes(entry, declared)
         yield from option_mistakes(entry, declared, expansion is None or expansion.may_have_watermark)
@@ -190,6 +192,17 @@ def forbidden_mistakes(entry: Entry, declared: TableDeclaration, allowed: Allowe
             place = (*entry.location, "expectations", number, "predicate")
             for problem in refusals(analyse_condition(item.predicate).needs, allowed):
                 yield entry.document.text_mistake(place, problem.offset, problem.message)
+
+
+def _event_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
+    """Yield mistakes of a table whose partitions have events; defaults are ignored."""
+    if vars(declared)["partition_events"] is not PartitionEvents.CHANGED:
+        return
+    if not declared.partitioned_by:
+        yield entry.mistake("partition_events", "the table has no partitions; name its keys under 'partitioned_by', or remove it")
+    if option := next(filter(COMMIT_OPTIONS.__contains__, declared.options), None):
+        complete = f"option {option!r} gives complete partitions an event"
+        yield entry.mistake("partition_events", f"{complete}, and this would give changed ones the same; remove one of them")
 
 
 def _schedule_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from airflow import __version__ as airflow_version
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DagRunState
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.context import OutletEventAccessor
 
 from airflow_dynamic_tables.core.streaming.partition_commits import PREFIX as PARTITION_COMMIT
 from airflow_dynamic_tables.dags.declared import load_workflow
@@ -25,7 +23,7 @@ from airflow_dynamic_tables.dags.schedules import CONTINUOUS_TAG
 from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.reconcilers import count_last_failure
-from airflow_dynamic_tables.operators.reporting import report_commits, tell_partitions
+from airflow_dynamic_tables.operators.reporting import check_partition_events, report_commits, tell_partitions
 from airflow_dynamic_tables.operators.run_arguments import is_scheduled, owner_of
 from airflow_dynamic_tables.services.continuous.base import Work
 from airflow_dynamic_tables.services.continuous.loop import RUN_DELAY, DefinitionWatch, Ended, Halt, Loop, strategy_of
@@ -54,9 +52,8 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
     def __init__(self, *, definitions_path: Path | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         option = next((name for name in self.table.options if name.startswith(PARTITION_COMMIT)), None)
-        if option is not None and not hasattr(OutletEventAccessor, "add_partitions"):
-            lacks = f"Airflow {airflow_version} has no asset events that name partitions"
-            raise ConfigurationError(f"option {option!r}: {lacks}; upgrade to Airflow 3.3, or remove the option")
+        if option is not None:
+            check_partition_events(f"option {option!r}")
         self.definitions_path = definitions_path
         self._stop = threading.Event()
 

@@ -39,6 +39,7 @@ class DecideOperator(ReportsCommits):
     stage was aborted, or if the refresh failed for another reason, so that there is nothing to decide.
 
     :param poll_interval: seconds between two checks of the stage.
+    :param most_partition_events: maximum number of partitions with an asset event each; 0: only the table has one.
     """
 
     ui_color = "#fbe9c6"
@@ -51,6 +52,7 @@ class DecideOperator(ReportsCommits):
         catalog_conn_id: str = DEFAULT_CONNECTION,
         catalogs_file: Path | None = None,
         poll_interval: float = 30,
+        most_partition_events: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -59,6 +61,7 @@ class DecideOperator(ReportsCommits):
         self.catalog_conn_id = catalog_conn_id
         self.catalogs_file = catalogs_file
         self.poll_interval = poll_interval
+        self.most_partition_events = most_partition_events
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask for a decision, unless there is one.

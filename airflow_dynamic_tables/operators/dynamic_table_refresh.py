@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,7 @@ from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableEr
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import configured_connection
 from airflow_dynamic_tables.operators.links import SparkLink, TableLink
 from airflow_dynamic_tables.operators.reconcilers import beside_ours, count_last_failure
-from airflow_dynamic_tables.operators.reporting import ReportsCommits, as_airflow, report_commit, report_commits, skip
+from airflow_dynamic_tables.operators.reporting import ReportsCommits, as_airflow, check_partition_events, report_commit, skip
 from airflow_dynamic_tables.operators.run_arguments import (
     OF_OTHERS,
     Runs,
@@ -105,6 +105,9 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
         self.catalogs_file = catalogs_file
         self.poll_interval = configured_poll_interval() if poll_interval is None else poll_interval
         self.runs = runs
+        self.most_partition_events = table.most_partition_events
+        if self.most_partition_events:
+            check_partition_events("'partition_events'")
         if self.get_closest_mapped_task_group() is not None:
             raise ConfigurationError(f"{self.task_id}: {_NOT_MAPPED}")
 
@@ -155,8 +158,7 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
                     skip(context, str(outcome.reason))
                 log.info("Nothing more was done: %s", outcome.reason)
             *earlier, last = commits
-            report_commits(context, self, [(version, recorded_refresh(workspace, version)) for version in earlier])
-            return self._report(context, workspace, request, last)
+            return self._report(context, workspace, request, last, earlier)
 
     def _submit_plan(self, context: Context, workspace: Workspace, plan: RefreshPlan) -> None:
         self._token = plan.token  # each commit of a catch-up has its own token
@@ -188,11 +190,14 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
         timeout = wait.until - datetime.now(UTC) + self.table.freshness.period
         self.defer(trigger=trigger, method_name=self.resume.__name__, timeout=timeout)
 
-    def _report(self, context: Context, workspace: Workspace, request: RefreshRequest, version: Version) -> dict[str, Any]:
+    def _report(
+        self, context: Context, workspace: Workspace, request: RefreshRequest, version: Version, earlier: Sequence[Version] = ()
+    ) -> dict[str, Any]:
         refresh = recorded_refresh(workspace, version)
         if refresh is None and version.partitions is None and not request.has_watermark:
             version = replace(version, partitions=requested_partitions(request))
-        return report_commit(context, self, version, refresh, request.schedule_time)
+        before = [(each, recorded_refresh(workspace, each)) for each in earlier]
+        return report_commit(context, self, version, refresh, request.schedule_time, before)
 
 
 def _refresh_arguments(table: DynamicTable, definitions: Definitions, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class SweepOperator(BaseOperator):
         """
         try:
             with DynamicTableCatalogHook(self.catalog_conn_id, self.catalogs_file).get_conn() as workspace:
-                swept = {**asdict(sweep(workspace)), "reported": report_missing(context, workspace)}
+                swept = {**asdict(sweep(workspace)), "reported": report_missing(context, self, workspace)}
                 report = {**swept, "undeclared": self._undeclared(workspace)}
         except DynamicTableError as error:
             raise AirflowException(str(error)) from error

@@ -36,6 +36,8 @@ dynamic_tables:
   skip_unchanged: false
   late: refresh
   on_change: {raw.orders: ignore}
+  partition_events: changed
+  partition_events_limit: 20
   suspend_after_failures: 3
   scheduler: dolphinscheduler
   renamed_from: even_odder

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk import Asset
 from airflow.sdk.api.datamodels._generated import AssetEventResponse, AssetResponse
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import AssetEventsResult, GetAssetEventByAsset
+from airflow.sdk.execution_time.comms import AssetEventsResult, AssetResult, GetAssetByUri, GetAssetEventByAsset
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.maintenance import SweepOperator
@@ -23,7 +25,8 @@ from airflow_dynamic_tables.operators.run_arguments import read_request
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
-from tests.support.pyarrow_job import write_numbers
+from tests.support.airflow_version import since
+from tests.support.pyarrow_job import write_days, write_numbers
 
 TICK = datetime(2024, 1, 2, tzinfo=UTC)
 RUN = "manual__2024-01-02T00:00:00+00:00"
@@ -35,8 +38,11 @@ class Airflow:
     def __init__(self) -> None:
         self.events: list[AssetEventResponse] = []
         self.states: dict[str, dict[str, str]] = {}
+        self.keys: dict[str, Any] = {}
 
-    def send(self, msg: GetAssetEventByAsset) -> AssetEventsResult:
+    def send(self, msg: GetAssetEventByAsset | GetAssetByUri) -> AssetEventsResult | AssetResult:
+        if isinstance(msg, GetAssetByUri):
+            return AssetResult(name=str(msg.uri), uri=str(msg.uri), group="dynamic-table")
         return AssetEventsResult(asset_events=[event for event in self.events if event.asset.uri == msg.uri])
 
     def get_task_states(self, dag_id: str, run_ids: list[str]) -> dict[str, Any]:
@@ -51,6 +57,8 @@ class Airflow:
         report = operator.execute(context)
         for event in outlet_events[LATE_EVENTS].asset_alias_events:
             self.take(event.dest_asset_key.name, event.dest_asset_key.uri, event.extra)
+        for asset in (outlet for outlet in operator.outlets if isinstance(outlet, Asset)):
+            self.keys = dict.fromkeys(outlet_events[asset].partition_keys, outlet_events[asset].extra)
         return report
 
     def take(self, name: str, uri: str, extra: dict[str, Any]) -> None:
@@ -75,14 +83,19 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Works
 
 @pytest.fixture
 def killed(tmp_path: Path, workspace: Workspace) -> str:
-    path = tmp_path / "tables.yaml"
-    path.write_text("dynamic_tables:\n- {name: t, freshness: 1 day, query: SELECT 1 AS x}\n")
+    return refresh(tmp_path, workspace, "{name: t, freshness: 1 day, query: SELECT 1 AS x}", write_numbers)
+
+
+def refresh(folder: Path, workspace: Workspace, declared: str, job: Callable[[RefreshPlan], None]) -> str:
+    """Refresh a table in a task that does not tell of it, and return the token."""
+    path = folder / "tables.yaml"
+    path.write_text(f"dynamic_tables:\n- {declared}\n")
     definitions = load_definitions(path)
     (table,) = definitions.tables.values()
     operator = DynamicTableRefreshOperator(task_id="refresh", table=table, definitions=definitions)
     ti = SimpleNamespace(id="token", dag_id=table.identifier.workflow_id, run_id=RUN, task_id="refresh")
     request = read_request({"ti": ti, "logical_date": TICK}, operator.table, operator.sources)
-    run(workspace, request, write_numbers)
+    run(workspace, request, job)
     return request.token
 
 
@@ -93,6 +106,18 @@ def test_a_version_that_no_task_told_of_gets_one_event(airflow: Airflow, killed:
     assert (event.asset.name, event.asset.uri) == ("dynamic-table://default/default/t", "dynamic-table://default/default/t")
     assert event.extra == {"version": 1, "rows": 3, "partitions": [], "schedule_time": TICK.isoformat(), "refresh": killed}
     assert airflow.maintain()["reported"] == []
+
+
+@since(3, 3)
+def test_its_partitions_get_theirs_too(airflow: Airflow, tmp_path: Path, workspace: Workspace) -> None:
+    declared = """{name: t, freshness: 1 day, initial: latest, partitioned_by: [ds], partition_events: changed,
+    query: "SELECT '2024-01-01' AS ds, 1 AS n",
+    options: {partition.fields.ds.date-formatter: yyyy-MM-dd}}"""
+    token = refresh(tmp_path, workspace, declared, lambda plan: write_days(plan, {"2024-01-01": [1]}))
+    airflow.states[RUN] = {"refresh": "failed"}
+    assert airflow.maintain()["reported"] == [token]
+    assert airflow.keys == {"ds=2024-01-01": {"versions": {"ds=2024-01-01": token}}}
+    assert [event.extra["partitions"] for event in airflow.events] == [["ds=2024-01-01"]]
 
 
 def test_an_event_of_the_task_itself_is_enough(airflow: Airflow, killed: str) -> None:

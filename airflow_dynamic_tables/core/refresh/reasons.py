@@ -57,6 +57,16 @@ class LatePolicy(StrEnum):
     """Do not look for them."""
 
 
+class PartitionEvents(StrEnum):
+    """The partitions of a commit that have an asset event each, besides the event of the commit."""
+
+    OFF = "off"
+    """None."""
+
+    CHANGED = "changed"
+    """Those that it replaced."""
+
+
 class OnChange(StrEnum):
     """What a change of one source means for the partitions that were made before it."""
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, create_model
 
 from airflow_dynamic_tables.core.schedule import Freshness
-from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, OneOf, Options
+from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, OneOf, Options, Scalar
 from airflow_dynamic_tables.definitions.model import KEYS, Callback, Deadline, KeyField
 from airflow_dynamic_tables.yaml_files.documents import Flag
 
@@ -129,7 +129,7 @@ _FORMS: Mapping[Any, Any] = {
 def _form(each: KeyField) -> Any:
     kind = next((member for member in get_args(each.type) if get_origin(each.type) is UnionType), each.type)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return Annotated[str, OneOf(each.name, tuple(kind)), AfterValidator(lambda name: kind(name))]
+        return Annotated[Scalar, OneOf(each.name, tuple(kind)), AfterValidator(lambda name: kind(name))]
     return _FORMS.get(kind, kind)
 
 
