@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from airflow_dynamic_tables.clients.files import Deleted
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, SourceBinding, SourcePart
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.schema import Rebuild, TableLayout
@@ -95,7 +95,7 @@ _Answer = TypeVar("_Answer")
 class CommitRequest:
     """A commit: the rows written by the job replace those of ``partitions``.
 
-    With ``follows``, rows are only added.
+    With ``follows`` or ``adds_to``, rows are only added.
     """
 
     result: RefreshResult
@@ -121,11 +121,19 @@ class CommitRequest:
     follows: StreamPosition | None = None
     """Stream position that the table must have; the rows are added to those returned up to it."""
 
+    adds_to: str | None = None
+    """Snapshot of the table that the rows are added to; with any other one, the commit is rejected."""
+
     stage: str = ""
     """Folder assigned to the job, if the caller knows it."""
 
     base: Base | None = None
     """Version that the rows complete; see :func:`~airflow_dynamic_tables.formats.commits.check_base`."""
+
+    @property
+    def replaced(self) -> PartitionSet:
+        """The partitions whose rows are removed."""
+        return NO_PARTITIONS if self.adds_to is not None or self.follows is not None else self.partitions
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,6 +195,18 @@ def check_position(path: object, request: CommitRequest, position: Callable[[], 
         )
 
 
+def check_addition(path: object, request: CommitRequest, snapshot: str) -> None:
+    """Check that rows are only added to the rows that they were computed for.
+
+    :raises CommitRejectedError: if the table has changed since.
+    """
+    if request.adds_to not in (None, snapshot):
+        raise CommitRejectedError(
+            f"{path} changed while its new rows were computed, so they may be there already. Nothing was committed; the next "
+            "refresh computes them again."
+        )
+
+
 def _is_below(path: str, folder: str) -> bool:
     """Return whether a path is below a folder, and does not lead out of it."""
     return path.startswith(f"{folder}/") and not {".", ".."} & {*path[len(folder) :].split("/")}

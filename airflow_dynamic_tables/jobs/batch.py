@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.partition_transforms import hidden_keys, plain_keys, source_column
-from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, RefreshResult, StagedFile
+from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, Merge, RefreshPlan, RefreshResult, StagedFile
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.jobs.column_types import check_partition_key, ddl, storable
 from airflow_dynamic_tables.jobs.comparing import drift
@@ -38,13 +38,25 @@ def refresh(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> RefreshRe
     prepare(spark, plan, driver)
     for source in plan.sources:
         bind(spark, source, driver)
-    result = store(spark, plan, driver, storable(planned_rows(spark, plan, driver), driver.tell))
+    rows = storable(planned_rows(spark, plan, driver), driver.tell)
+    result = store(spark, plan, driver, rows if plan.merge is None else _merged(spark, plan, plan.merge, rows, driver))
     if plan.compares is not None:
         schema = ", ".join(f"{quote(column.name)} {column.type}" for column in result.columns)
         found = drift(plan, _stored(spark, plan, schema), frame_of(spark, plan.compares, driver))
         result = replace(result, drift=found)
     driver.write_text(plan.result_location, result.to_json())
     return result
+
+
+def _merged(spark: SparkSession, plan: RefreshPlan, merge: Merge, rows: DataFrame, driver: Driver) -> DataFrame:
+    """The rows of the planned partitions after new ones were merged into them; only the new ones if these are added."""
+    if merge.only_adds:
+        return rows
+    former = frame_of(spark, merge.current, driver)
+    former = former if plan.partitions.is_whole else former.where(plan.partitions.predicate)
+    former.createOrReplaceTempView(merge.current.view)
+    rows.createOrReplaceTempView(merge.new)
+    return spark.sql(merge.statement)
 
 
 def _stored(spark: SparkSession, plan: RefreshPlan, schema: StructType | str) -> DataFrame:

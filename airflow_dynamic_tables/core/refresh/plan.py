@@ -145,6 +145,24 @@ class BoundTime:
 
 
 @dataclass(frozen=True, slots=True)
+class Merge:
+    """How the rows of a query that reads only the new rows of a source are merged into those of its table.
+
+    ``statement`` returns the merged rows of the planned partitions. It reads the query's rows as the view ``new``, and the rows
+    that the table has, as the view of ``current``. Without it, the new rows are only added to the table.
+    """
+
+    current: SourceBinding
+    new: str = ""
+    statement: str = ""
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether no rows of the table are replaced."""
+        return not self.statement
+
+
+@dataclass(frozen=True, slots=True)
 class RefreshPlan:
     """The complete plan of one refresh; the job looks up nothing else.
 
@@ -161,6 +179,8 @@ class RefreshPlan:
     refresh may change of it. ``limits`` are types and names that columns cannot have. ``recipe`` is a digest, for the ledger, of
     everything that determines the rows except the content of the sources. With a ``sink``, data files are copied there, and only
     the job knows them.
+
+    With ``merge``, the query reads only the new rows of one source.
 
     With ``compares``, the current rows of the table, the job compares its rows with them, and nothing is committed.
 
@@ -201,6 +221,7 @@ class RefreshPlan:
     sink: Sink | None = None
     limits: TypeLimits = NO_LIMITS
     compares: SourceBinding | None = None
+    merge: Merge | None = None
 
     @property
     def data_location(self) -> str:

@@ -18,6 +18,9 @@ class RefreshAction(StrEnum):
     PARTITIONS = "PARTITIONS"
     """Replace some partitions."""
 
+    MERGE = "MERGE"
+    """Compute the new rows of a source only, and merge them into the rows that the table has."""
+
     ADD = "ADD"
     """Add the rows of a batch of a stream."""
 

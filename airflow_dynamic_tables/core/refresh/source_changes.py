@@ -67,6 +67,7 @@ class SourceHistory:
 
     def __init__(self, readings: Readings, now: SourceState | None) -> None:
         self._states = readings.states
+        self._recorded = readings.changes
         self._now = now
         partitions = dict((now.partitions if now is not None else None) or {})
         same_since: list[tuple[float, str]] = []
@@ -80,6 +81,24 @@ class SourceHistory:
     def knows(self, token: str | None) -> bool:
         """Return whether a refresh recorded a state of the source."""
         return token in self._states
+
+    def latest(self, tokens: Iterable[str]) -> str | None:
+        """Return the refresh that read the latest state, of some; ``None`` if the state of one is not known."""
+        readings = {token: self._states[token][0] if token in self._states else None for token in tokens}
+        known = {token: reading for token, reading in readings.items() if reading is not None}
+        return max(known, key=known.__getitem__) if len(known) == len(readings) else None
+
+    def state(self, token: str) -> SourceState:
+        """Return the state that a refresh read, without its partitions."""
+        return self._states[token][1]
+
+    def changed_between(self, token: str, later: str) -> frozenset[str]:
+        """Return the partitions that may have changed between the known states that two refreshes read."""
+        since, until = self._states[token][0] or 0, self._states[later][0] or 0
+        if since >= until:
+            return frozenset()
+        # Only the last change of a partition is known; there may have been earlier ones.
+        return self._unsettled | {name for name, (reading, _, _) in self._recorded.items() if reading > since}
 
     def difference(self, token: str | None) -> SourceDifference | None:
         """Return the changes since a refresh read the source; ``None`` if it is certainly unchanged."""

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.key_sources import ColumnTypes, Lineage
+from airflow_dynamic_tables.core.refresh.merge_rules import MergeRule
 from airflow_dynamic_tables.core.refresh.permissions import Ability, Allowed
 from airflow_dynamic_tables.core.refresh.plan import BoundTime
 
@@ -255,3 +256,13 @@ def lineage(
     from airflow_dynamic_tables.definitions.queries import lineage as tracing
 
     return tracing.trace(query, key, types, settings, timezone, assumed=assumed)
+
+
+def merge_rule(query: str, source: str, settings: Mapping[str, str]) -> MergeRule | str:
+    """Return how the result of a query follows from its former result and the new rows of a source, or why it does not.
+
+    :param settings: Spark settings of the query that are not defaults.
+    """
+    from airflow_dynamic_tables.definitions.queries import merge_rules
+
+    return merge_rules.merge_rule(query, source, settings)

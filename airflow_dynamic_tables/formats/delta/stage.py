@@ -17,7 +17,7 @@ from airflow_dynamic_tables.clients.delta.log import Action
 from airflow_dynamic_tables.clients.delta.snapshots import DeltaFile, DeltaSnapshot, open_snapshot, why_unwritable
 from airflow_dynamic_tables.clients.files import delete_files, delete_folder, exists
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.schema import TableLayout, evolve
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import (
@@ -31,6 +31,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable, kept_version
 from airflow_dynamic_tables.formats.commits import (
+    check_addition,
     check_base,
     check_position,
     check_result,
@@ -167,13 +168,14 @@ class DeltaStagedTable(StagedTable):
         check_base(self._path, request, history.current(), history.versions)
         check_position(self._path, request, history.position)
         snapshot = history.snapshot
+        check_addition(self._path, request, str(snapshot.version) if snapshot is not None else "")
         definition, is_kept = self._evolution(history, request)
-        replaced = NO_PARTITIONS if request.follows else request.partitions if is_kept else WHOLE_TABLE
+        replaced = request.replaced if is_kept else WHOLE_TABLE
         change = DeltaChange(
             definition,
             added=added(),
             removed=_covered(snapshot, replaced),
-            parameters={"mode": "Append" if request.follows else "Overwrite"},
+            parameters={"mode": "Append" if request.replaced.is_empty else "Overwrite"},
         )
         fresh = fresh_until(request.data_timestamp, history.current())
         told = snapshot_properties(self._token, history.next_number(), fresh, request.sources, request.partitions)

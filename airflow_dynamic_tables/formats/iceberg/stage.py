@@ -35,7 +35,7 @@ from airflow_dynamic_tables.clients.iceberg.replacing import replacement
 from airflow_dynamic_tables.clients.iceberg.schemas import are_known, check_names, key_fields, keys_of, schema_of, to_iceberg
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, describe
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet, describe
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import (
     AlreadyExistsError,
@@ -47,6 +47,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable, kept_version
 from airflow_dynamic_tables.formats.commits import (
+    check_addition,
     check_base,
     check_position,
     check_result,
@@ -258,12 +259,13 @@ class IcebergStagedTable(StagedTable):
         check_result(request, self._token, self._folder(table), can_add=True)
         check_base(self._path, request, tables.current(table), lambda: tables.versions(table))
         check_position(self._path, request, lambda: position(table))
+        check_addition(self._path, request, tables.snapshot_id(table))
         is_kept = tables.is_new(table) or tables.layout(table).is_kept(request.result.columns, request.partition_keys)
         transaction = self._evolution(table, request)
         added = self._data_files(transaction, table.io, request)
         summary = self._summary(table, request)
         producer: ReplaceFiles | AllFiles = (
-            ReplaceFiles(transaction, table.io, NO_PARTITIONS if request.follows else request.partitions, summary)
+            ReplaceFiles(transaction, table.io, request.replaced, summary)
             if is_kept
             else AllFiles(transaction, table.io, summary)
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -57,6 +57,7 @@ class Comparison:
         own = {key: KeySource((KeyColumn(key.lower()),)) for key in bound.table.partition_keys}
         self._itself = PartitionMapping(own, self._kinds)
         self._changes: dict[str | None, list[SourceChange]] = {}
+        self._now = {source.identifier: source.state for source in bound.sources}
 
     @property
     def mapped_keys(self) -> tuple[str, ...]:
@@ -99,6 +100,23 @@ class Comparison:
             found = ((source, self._since(token, source.identifier, source.state)) for source in self._bound.sources)
             self._changes[token] = [self._change(token, source, other) for source, other in found if other is not None]
         return self._changes[token]
+
+    def common_state(self, source: str, partitions: Iterable[tuple[Mapping[str, str | None], str]]) -> SourceState | None:
+        """Return a state of a source that has exactly those changes that are in each of some partitions of the table.
+
+        :param partitions: each with the token of the refresh that made it.
+        :return: ``None`` if there is none.
+        """
+        found = list(partitions)
+        history = self._history(source, self._now[source])
+        latest = history.latest({token for _, token in found})
+        if latest is None:
+            return None
+        for token in {token for _, token in found}:
+            affected = self._mapping(source).affected(history.changed_between(token, latest))
+            if any(affected.include(spec) for spec, other in found if other == token):
+                return None
+        return history.state(latest)
 
     def own_change_since(self, token: str | None) -> SourceChange | None:
         """Return how the table differs from the state in which a refresh left it; ``None`` if it does not."""

@@ -52,7 +52,7 @@ def live_plan(workspace: Workspace, plan: TablePlan, table: DynamicTable, defini
     if isinstance(decided, Idle):
         action = RefreshAction.NO_DATA if decided.version is not None else RefreshAction.SKIP
         return LivePlan(**found, action=action, reason_code=decided.reason.code, reason=decided.reason.text)
-    action, reason = action_of(request, decided.partitions, registered.current())
+    action, reason = action_of(request, decided.partitions, registered.current(), merges=decided.merging is not None)
     reason = decided.explained(reason)
     return LivePlan(
         **found,

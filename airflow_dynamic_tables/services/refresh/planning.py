@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable
-from airflow_dynamic_tables.core.formats import FORMATS, is_placed_by_entry
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable, CatalogView
+from airflow_dynamic_tables.core.formats import FORMATS, VIEW, is_placed_by_entry
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.plain import to_plain
 from airflow_dynamic_tables.core.refresh.permissions import Allowed
-from airflow_dynamic_tables.core.refresh.plan import BoundTime, FunctionBinding, RefreshPlan, SourceBinding, named_times
+from airflow_dynamic_tables.core.refresh.plan import BoundTime, FunctionBinding, Merge, RefreshPlan, SourceBinding, named_times
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, LateChanges, SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source, option_problem, path_problem
@@ -313,6 +313,18 @@ def _described(workspace: Workspace, identifier: TableIdentifier) -> Source | No
     return Source(identifier, entry.format, entry.location, entry.partition_keys, schema, entry.options)
 
 
+def source_of(workspace: Workspace, identifier: TableIdentifier) -> Source:
+    """Return a table of a catalog, of which no source is declared.
+
+    :raises UpstreamError: if it does not exist.
+    """
+    try:
+        entry = workspace.readable(identifier.catalog).get_table(identifier.path)
+    except NotFoundError as error:
+        raise _no_version(identifier) from error
+    return Source(identifier, VIEW) if isinstance(entry, CatalogView) else Source(identifier, entry.format, entry.location)
+
+
 def _no_version(identifier: TableIdentifier) -> UpstreamError:
     return UpstreamError(f"{identifier} has no version yet; refresh it first.")
 
@@ -345,12 +357,20 @@ Why = tuple[RefreshAction, Reason]
 
 
 @dataclass(frozen=True, slots=True)
+class Merging:
+    """The merge of the new rows of a source into a table: the sources to read instead of the complete ones."""
+
+    sources: tuple[SourceBinding, ...]
+    merge: Merge
+
+
+@dataclass(frozen=True, slots=True)
 class ToDo:
     """The work of a refresh, as determined before it took the lease.
 
     ``partitions`` are the partitions to replace, ``growth`` the sources with a watermark. ``bound`` are the inputs if they were
     already compared with those of the version of token ``base``. ``late`` are older partitions whose sources changed, ``change``
-    is the reason for the partitions of an incremental refresh.
+    is the reason for the partitions of an incremental refresh. ``merging`` is for inputs that are still ``bound``.
     """
 
     partitions: PartitionSet
@@ -359,10 +379,15 @@ class ToDo:
     base: str | None = None
     late: LateChanges = NOTHING_LATE
     change: Reason | None = None
+    merging: Merging | None = None
 
     def bound_since(self, current: Version | None) -> Bound | None:
         """Return the compared inputs if there was no commit since; a later commit may have read newer inputs."""
         return self.bound if current is not None and current.token == self.base else None
+
+    def merging_since(self, current: Version | None) -> Merging | None:
+        """Return the merge if there was no commit since."""
+        return self.merging if self.bound_since(current) is not None else None
 
     def explained(self, reason: Reason) -> Reason:
         """Add the state of the sources to the reason of the refresh."""
@@ -407,6 +432,7 @@ def _refresh_plan(write: StagedWrite, request: RefreshRequest, registered: Regis
     action, reason = why
     bound = to_do.bound_since(current) or bind_inputs(workspace, request, stage.partitions, to_do.growth)
     allowed = workspace.settings.allowed
+    merging = to_do.merging_since(current)
     planned = bound.plan(request.token, request.schedule_time, (action, reason.text), allowed, stage.location)
     forgotten = forgotten_comments(entry) if current is not None and isinstance(entry, CatalogDynamicTable) else {}
     fresh = fresh_then(workspace, registered, request, stage.partitions, has_watermark=to_do.growth is not None)
@@ -420,6 +446,8 @@ def _refresh_plan(write: StagedWrite, request: RefreshRequest, registered: Regis
         data_timestamp=fresh,
         # A version with an unknown number has no token.
         stands_on=Base(current.token, current.data_timestamp) if current is not None and current.token else None,
+        sources=merging.sources if merging is not None else planned.sources,
+        merge=merging.merge if merging is not None else None,
     )
 
 

@@ -285,10 +285,16 @@ def not_due(table: DynamicTable, tick: datetime, date: datetime, fresh: datetime
     )
 
 
-def action_of(request: RefreshRequest, partitions: PartitionSet, current: Version | None) -> tuple[RefreshAction, Reason]:
+def action_of(
+    request: RefreshRequest, partitions: PartitionSet, current: Version | None, *, merges: bool = False
+) -> tuple[RefreshAction, Reason]:
     """Return the action of a refresh and its reason."""
-    anew = RefreshAction.FULL if partitions.is_whole else RefreshAction.PARTITIONS
-    action = RefreshAction.INITIALIZE if current is None else anew
+    if current is None:
+        action = RefreshAction.INITIALIZE
+    elif merges:
+        action = RefreshAction.MERGE
+    else:
+        action = RefreshAction.FULL if partitions.is_whole else RefreshAction.PARTITIONS
     if request.batch is not None:
         position = request.batch.position
         streamed = Reason(ReasonCode.STREAMED, f"batch {position.batch} of stream {position.stream}")

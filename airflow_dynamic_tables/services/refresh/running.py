@@ -171,7 +171,7 @@ def prepare(
     growth = to_do.growth
     if growth is not None and growth.base != (current.token if current is not None else None):
         raise ConflictError(f"{stage.table} changed while its sources were looked at; the next try reads them again.")
-    action, reason = action_of(request, stage.partitions, current)
+    action, reason = action_of(request, stage.partitions, current, merges=to_do.merging_since(current) is not None)
     reason = to_do.explained(reason)
     if growth is not None:
         log_progress(growth)
@@ -331,6 +331,8 @@ def log_result(planned: RefreshPlan, result: RefreshResult) -> None:
     """Log the output of Spark, with a warning about empty partitions or an empty table, except for stream batches."""
     numbers = (result.rows, len(result.files), result.bytes)
     log.info("Spark %s wrote rows: %s, files: %s, bytes: %s%s.", result.application_id, *numbers, _as_text(result.seconds))
+    if planned.merge is not None and planned.merge.only_adds:
+        return
     if planned.partitions.is_whole:
         if result.rows == 0 and planned.position is None:
             log.warning("The query returned no rows for %s.", planned.identifier)

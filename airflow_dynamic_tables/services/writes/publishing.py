@@ -66,17 +66,18 @@ def publish_stage(
     staged: StagedTable, planned: RefreshPlan, result: RefreshResult, before_publish: Callable[[], None]
 ) -> Version:
     """Commit the stage; see :meth:`~airflow_dynamic_tables.formats.base.StagedTable.commit`."""
-    adds = planned.follows is not None and plain_keys(planned.partition_keys)
+    of_rows = planned.follows is not None and plain_keys(planned.partition_keys)
     request = CommitRequest(
         result=result,
         data_timestamp=planned.data_timestamp,
         sources=versions_read(planned),
         partition_keys=planned.partition_keys,
-        partitions=PartitionSet.of(result.partitions) if adds else planned.partitions,
+        partitions=PartitionSet.of(result.partitions) if of_rows else planned.partitions,
         comment=planned.comment,
         rebuild=planned.rebuild,
         position=planned.position,
         follows=planned.follows,
+        adds_to=planned.merge.current.version if planned.merge is not None and planned.merge.only_adds else None,
         stage=planned.stage,
         base=planned.stands_on,
     )

@@ -13,9 +13,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from airflow_dynamic_tables.catalog.values import CatalogView
 from airflow_dynamic_tables.clients.files import delete_folder, list_entries, plain_path, read_text, write_text
-from airflow_dynamic_tables.core.formats import VIEW, Endless
+from airflow_dynamic_tables.core.formats import Endless
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import Feed, RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
@@ -36,7 +35,7 @@ from airflow_dynamic_tables.exceptions import NotFoundError, UnsupportedError, U
 from airflow_dynamic_tables.formats import registry
 from airflow_dynamic_tables.formats.base import Increment
 from airflow_dynamic_tables.services import source_progress as partitions
-from airflow_dynamic_tables.services.refresh.planning import connection_variable
+from airflow_dynamic_tables.services.refresh.planning import connection_variable, source_of
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _KEPT = 20
@@ -257,7 +256,7 @@ def look_of(
     watermark = source.watermark if source is not None else None
     if source is not None and watermark is not None:
         return lambda since: partitions.added_since(workspace, source, watermark, table.timezone, view, since)
-    described = source or _described(workspace, identifier)
+    described = source or source_of(workspace, identifier)
     if not registry.tells_news(described.format):
         return None
     stores = workspace.readable(identifier.catalog).stores()
@@ -269,14 +268,6 @@ def look_of(
             raise UpstreamError(f"{identifier} has no version yet; refresh it first.") from error
 
     return look
-
-
-def _described(workspace: Workspace, identifier: TableIdentifier) -> Source:
-    try:
-        entry = workspace.readable(identifier.catalog).get_table(identifier.path)
-    except NotFoundError as error:
-        raise UpstreamError(f"{identifier} has no version yet; refresh it first.") from error
-    return Source(identifier, VIEW) if isinstance(entry, CatalogView) else Source(identifier, entry.format, entry.location)
 
 
 def _version(source: Source | None) -> str:

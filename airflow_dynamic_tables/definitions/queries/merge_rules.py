@@ -1,0 +1,363 @@
+"""Search for the merge rule of a query and one of its sources.
+
+A query is *linear* in a source if its result for more rows of the source is the former result and, as additional rows, the result
+for the new rows alone. Groups of a linear query, and the newest row of each key, are merged by their keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from airflow_dynamic_tables.core.refresh.merge_rules import MergeKind, MergeRule
+from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS
+from airflow_dynamic_tables.definitions.queries.dialect import SparkSQL
+from airflow_dynamic_tables.definitions.queries.formulas import has_only
+from airflow_dynamic_tables.definitions.queries.relations import (
+    BlockedError,
+    Env,
+    Relation,
+    full_name,
+    relations_of,
+    select_of,
+    unwrapped,
+)
+
+_ROWWISE = frozenset({"with_", "expressions", "from_", "joins", "where", "order", "sort", "cluster", "distribute", "hint"})
+"""Clauses of a linear SELECT. Its order has no effect on the rows."""
+
+_KEEPS_LEFT = {("", ""), ("", "INNER"), ("", "CROSS"), ("LEFT", ""), ("LEFT", "OUTER")}
+_KEEPS_LEFT |= {(side, kind) for side in ("", "LEFT") for kind in ("SEMI", "ANTI")}
+"""Joins whose result is linear in the tables before them, by side and kind."""
+
+_KEEPS_RIGHT = {("", ""), ("", "INNER"), ("", "CROSS")}
+
+_NOT_ROWWISE = (
+    *(
+        exp.AggFunc,
+        exp.All,
+        exp.Anonymous,
+        exp.Any,
+        exp.AnonymousAggFunc,
+        exp.CombinedAggFunc,
+        exp.Collate,
+        exp.Dot,
+        exp.Lateral,
+        exp.Query,
+    ),
+    *(exp.QueryTransform, exp.Star, exp.Subquery, exp.TableSample, exp.UDTF, exp.Window, exp.WithinGroup),
+)
+"""Parts of an expression that may depend on several rows. Functions unknown to the parser may be aggregates."""
+
+_MERGED_BY: Mapping[type[exp.Expr], str] = {exp.Count: "count", exp.Max: "max", exp.Min: "min", exp.Sum: "sum"}
+
+
+class _NoRuleError(Exception):
+    """The result does not follow."""
+
+
+def merge_rule(query: str, source: str, settings: Mapping[str, str]) -> MergeRule | str:
+    """See :func:`airflow_dynamic_tables.definitions.queries.text.merge_rule`."""
+    unknown = sorted(name for name, value in settings.items() if DEFAULTS.get(name) != value)
+    if unknown:
+        return f"{unknown[0]} is set"
+    if "|>" in query:
+        return "the pipe operator |> is not analysed"
+    try:
+        root = unwrapped(Relation("", sqlglot.parse_one(query, dialect=SparkSQL), {}))
+        return _Finder(source).rule(root)
+    except (BlockedError, _NoRuleError) as error:
+        return error.obstacle.cause if isinstance(error, BlockedError) else str(error)
+    except (SqlglotError, RecursionError):
+        return "the query is not understood"
+
+
+class _Finder:
+    """Finds the rule of a query and a source."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source.lower()
+        self._empty: set[str] = set()
+        self._unchanged: set[str] = set()
+
+    def rule(self, root: Relation) -> MergeRule:
+        """Return the rule of a query.
+
+        :raises _NoRuleError: if there is none, or BlockedError if a part of the query is not analysed.
+        """
+        select = root.node
+        if not isinstance(select, exp.Select):
+            self._check_linear(root)
+            return self._rule(MergeKind.APPEND)
+        if select.args.get("group") or any(item.find(exp.AggFunc) for item in select.selects if not item.find(exp.Window)):
+            return self._groups(root, select)
+        if select.args.get("qualify"):
+            return self._newest(root, root)
+        relations, _ = relations_of(select, root.env)
+        where = select.args.get("where")
+        if len(relations) == 1 and where and isinstance(relations[0].node, exp.Select) and relations[0].node.find(exp.RowNumber):
+            return self._newest(root, relations[0])
+        self._check_linear(root)
+        return self._rule(MergeKind.APPEND)
+
+    def _rule(
+        self,
+        kind: MergeKind,
+        keys: Sequence[str] = (),
+        measures: Sequence[tuple[str, str]] = (),
+        order: Sequence[tuple[str, str]] = (),
+    ) -> MergeRule:
+        if self._empty & (self._unchanged | {self._source}):
+            raise _NoRuleError("a part of UNION ALL without new rows reads a table of another part")
+        return MergeRule(kind, frozenset(self._empty), tuple(keys), tuple(measures), tuple(order))
+
+    def _check_linear(self, relation: Relation) -> None:
+        """Check that a relation is linear in the source.
+
+        :raises _NoRuleError: if it is not.
+        """
+        node = relation.node
+        if isinstance(node, exp.Table):
+            if full_name(node) is None or not has_only(node, {"this", "db", "catalog", "alias"}):
+                raise _NoRuleError("a part of FROM is not analysed")
+        elif isinstance(node, exp.Select):
+            if not has_only(node, _ROWWISE):
+                raise _NoRuleError("a clause of a SELECT depends on several rows")
+            _check_rowwise([item for item in node.selects if not _is_star(item)])
+            self._check_from(relation)
+        elif isinstance(node, exp.Union) and not node.args.get("distinct"):
+            self._check_union(relation)
+        else:
+            raise _NoRuleError(f"{node.key.upper()} depends on several rows")
+
+    def _check_union(self, relation: Relation) -> None:
+        node = relation.node
+        if not has_only(node, {"this", "expression", "distinct", "with_"}) or node.args.get("with_"):
+            raise _NoRuleError("a clause of UNION ALL is not analysed")
+        for part in (node.this, node.expression):
+            found = unwrapped(Relation("", part, relation.env))
+            if self._source in _tables(found):
+                self._check_linear(found)
+            else:
+                self._empty_part(found)
+
+    def _empty_part(self, part: Relation) -> None:
+        """Let a part of UNION ALL that does not read the source return no rows, by one of its tables that is read as empty."""
+        node = part.node
+        while isinstance(node, exp.Select):
+            relations, _ = relations_of(node, part.env)
+            if not relations:
+                break
+            part = relations[0]
+            node = part.node
+        name = full_name(node) if isinstance(node, exp.Table) else None
+        if name is None:
+            raise _NoRuleError("a part of UNION ALL reads no table")
+        other = _Finder(name)
+        other._check_linear(part)
+        self._empty.add(name.lower())
+
+    def _check_from(self, relation: Relation) -> None:
+        """Check that the rows of FROM and WHERE of a SELECT are linear in the source."""
+        select = relation.node
+        if not isinstance(select, exp.Select):
+            raise _NoRuleError("a part of FROM is not analysed")
+        joins: list[exp.Join] = select.args.get("joins") or []
+        _check_rowwise([join.args.get("on") for join in joins] + [select.args.get("where")])
+        relations, _ = relations_of(select, relation.env)
+        reading = [number for number, each in enumerate(relations) if self._source in _tables(each)]
+        if len(reading) != 1:
+            raise _NoRuleError("the source is read more than once" if reading else "the source is read in an expression")
+        for number, join in enumerate(joins, start=1):
+            words = (join.side.upper(), join.kind.upper())
+            is_plain = not join.method and has_only(join, {"this", "side", "kind", "on", "using"})
+            kept = _KEEPS_RIGHT if number == reading[0] else _KEEPS_LEFT
+            if number >= reading[0] and (not is_plain or words not in kept):
+                raise _NoRuleError(f"{' '.join(filter(None, (*words, 'JOIN')))} depends on several rows")
+        for number, each in enumerate(relations):
+            if number != reading[0]:
+                self._unchanged |= _tables(each)
+        self._check_linear(relations[reading[0]])
+
+    def _groups(self, root: Relation, select: exp.Select) -> MergeRule:
+        group = select.args.get("group")
+        if not has_only(select, _ROWWISE | {"group"}):
+            raise _NoRuleError("the groups are filtered or numbered")
+        if group and (not has_only(group, {"expressions", "all"}) or group.find(exp.Cube, exp.Rollup, exp.GroupingSets)):
+            raise _NoRuleError("ROLLUP, CUBE and GROUPING SETS are not analysed")
+        self._check_from(root)
+        keys, measures = [], []
+        for item in select.selects:
+            if (function := _measure(item)) is not None:
+                measures.append((_name(item), function))
+            else:
+                _check_rowwise([item])
+                keys.append(item)
+        by = list(group.expressions) if group else []
+        if group and group.args.get("all"):
+            by = [item.unalias() for item in keys]
+        grouped = [_grouped(expression, select) for expression in by]
+        for expression in grouped:
+            if expression not in [item.unalias() for item in keys]:
+                raise _NoRuleError("the query groups by an expression that it does not return")
+        for item in keys:
+            if item.unalias() not in grouped and not isinstance(item.unalias(), exp.Literal):
+                raise _NoRuleError(f"{item.sql(SparkSQL)} is computed from the groups")
+        return self._rule(MergeKind.GROUPS, [_name(item) for item in keys], measures)
+
+    def _newest(self, root: Relation, numbered: Relation) -> MergeRule:
+        """Return the rule of a query for the first row of each key.
+
+        :param numbered: the SELECT that numbers the rows.
+        """
+        top, select = select_of(root), select_of(numbered)
+        clauses = _ROWWISE - {"where", "joins"} if numbered is not root else _ROWWISE
+        condition = top.args["where" if numbered is not root else "qualify"].this
+        if numbered.columns or not has_only(top, clauses | ({"where"} if numbered is not root else {"qualify"})):
+            raise _NoRuleError("the first rows of the keys are filtered or joined")
+        if not has_only(select, _ROWWISE | ({"qualify"} if numbered is root else set())):
+            raise _NoRuleError("the numbered rows are grouped or limited")
+        window = _numbering(condition, select)
+        plain = [item for item in select.selects if not _is_star(item) and item.unalias() != window]
+        _check_rowwise(plain)
+        self._check_from(numbered)
+        relations, _ = relations_of(select, numbered.env)
+        inner = _Columns(select, window, is_single=len(relations) == 1)
+        outer = inner if numbered is root else inner.within(top)
+        by = window.args.get("partition_by") or []
+        order = window.args["order"].expressions if window.args.get("order") else []
+        if not by or not order:
+            raise _NoRuleError("the rows are numbered without a key or an order")
+        keys = [outer.name(expression) for expression in by]
+        ordered = [(outer.name(one.this), _direction(one)) for one in order]
+        return self._rule(MergeKind.NEWEST, keys, (), ordered)
+
+
+class _Columns:
+    """The names under which a query returns the columns of the SELECT that numbers its rows."""
+
+    def __init__(self, select: exp.Select, window: exp.Window, *, is_single: bool) -> None:
+        self._has_star = any(_is_star(item) for item in select.selects)
+        self._is_single = is_single
+        self._items = {_name(item): item.unalias() for item in select.selects if not _is_star(item) and item.unalias() != window}
+        self._outer: dict[str, str] | None = None
+
+    def within(self, top: exp.Select) -> _Columns:
+        """Take into account the outer SELECT, which returns columns unchanged."""
+        if len(top.selects) == 1 and _is_star(top.selects[0]):
+            return self
+        self._outer = {}
+        for item in top.selects:
+            column = item.unalias()
+            if not isinstance(column, exp.Column) or _is_star(column):
+                raise _NoRuleError("the first rows of the keys are changed")
+            self._outer[column.name.lower()] = _name(item)
+        return self
+
+    def name(self, expression: exp.Expr) -> str:
+        """Return the name of an input column in the result."""
+        if not isinstance(expression, exp.Column) or not (self._is_single or expression.table):
+            raise _NoRuleError(f"{expression.sql(SparkSQL)} is not a column with the name of its table")
+        same = [name for name, item in self._items.items() if _is_column(item, expression)]
+        column = expression.name.lower()
+        if not same and self._has_star and self._is_single and column not in self._items:
+            same = [column]
+        for found in same:
+            if self._outer is None or found in self._outer:
+                return found if self._outer is None else self._outer[found]
+        raise _NoRuleError(f"the query does not return {expression.sql(SparkSQL)}")
+
+
+def _is_column(item: exp.Expr, column: exp.Column) -> bool:
+    if not isinstance(item, exp.Column) or item.name.lower() != column.name.lower():
+        return False
+    return not item.table or not column.table or item.table.lower() == column.table.lower()
+
+
+def _numbering(condition: exp.Expr, select: exp.Select) -> exp.Window:
+    """Return the window of ``row_number() = 1``."""
+    if not isinstance(condition, exp.EQ) or not isinstance(condition.expression, exp.Literal) or condition.expression.this != "1":
+        raise _NoRuleError("the rows are filtered by more than their number")
+    numbered: exp.Expr = condition.this
+    if isinstance(numbered, exp.Column):
+        name = numbered.name.lower()
+        items = [item for item in select.selects if not _is_star(item) and _name(item) == name]
+        if len(items) != 1:
+            raise _NoRuleError(f"column {name} is not the number of the rows")
+        numbered = items[0].unalias()
+    if (
+        not isinstance(numbered, exp.Window)
+        or not isinstance(numbered.this, exp.RowNumber)
+        or not has_only(numbered, {"this", "partition_by", "order", "over"})
+    ):
+        raise _NoRuleError("the rows are not chosen by ROW_NUMBER()")
+    return numbered
+
+
+def _direction(ordered: exp.Expr) -> str:
+    if not isinstance(ordered, exp.Ordered) or not has_only(ordered, {"this", "desc", "nulls_first"}):
+        raise _NoRuleError("the order of the rows is not analysed")
+    nulls = "FIRST" if ordered.args.get("nulls_first") else "LAST"
+    return f"{'DESC' if ordered.args.get('desc') else 'ASC'} NULLS {nulls}"
+
+
+def _grouped(expression: exp.Expr, select: exp.Select) -> exp.Expr:
+    """Return the expression of an item of GROUP BY, which may be a position."""
+    if not isinstance(expression, exp.Literal) or expression.is_string:
+        return expression
+    position = int(expression.this) if str(expression.this).isdecimal() else 0
+    if not 1 <= position <= len(select.selects) or any(map(_is_star, select.selects)):
+        raise _NoRuleError("GROUP BY has no position of the query")
+    return select.selects[position - 1].unalias()
+
+
+def _measure(item: exp.Expr) -> str | None:
+    """Return the function that merges an aggregate; ``None`` if the item is no aggregate."""
+    node = item.unalias()
+    if isinstance(node, exp.Filter):
+        _check_rowwise([node.expression.this])
+        node = node.this
+    if type(node) not in _MERGED_BY:
+        return None
+    arguments = [each for each in (node.this, *node.expressions) if isinstance(each, exp.Expr)]
+    _check_rowwise([each for each in arguments if not isinstance(each, exp.Star)])
+    return _MERGED_BY[type(node)]
+
+
+def _check_rowwise(nodes: Sequence[exp.Expr | None]) -> None:
+    """Check that expressions depend on one row only."""
+    for node in nodes:
+        part = node.find(*_NOT_ROWWISE, exp.Distinct) if node is not None else None
+        if part is not None:
+            raise _NoRuleError(f"{part.sql(SparkSQL)} depends on several rows, or is not known")
+
+
+def _is_star(item: exp.Expr) -> bool:
+    return bool(item.is_star) and not isinstance(item.unalias(), exp.Count)
+
+
+def _name(item: exp.Expr) -> str:
+    name = item.alias_or_name.lower()
+    if not name:
+        raise _NoRuleError(f"{item.sql(SparkSQL)} has no name")
+    return name
+
+
+def _tables(relation: Relation) -> set[str]:
+    """Return the full names of all tables below a relation, in lower case; an empty name is one that is not certain."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    waiting: list[tuple[exp.Expr, Env]] = [(relation.node, relation.env)]
+    while waiting:
+        node, env = waiting.pop()
+        for table in node.find_all(exp.Table):
+            cte = env.get(table.name.lower()) if not table.args.get("db") else None
+            if cte is None:
+                found.add((full_name(table) or "").lower())
+            elif id(cte.node) not in seen:
+                seen.add(id(cte.node))
+                waiting.append((cte.node, cte.env))
+    return found

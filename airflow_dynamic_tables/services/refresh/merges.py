@@ -1,0 +1,164 @@
+"""Merges: a refresh that computes only the new rows of one source, and merges them into the rows that its table has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import PartitionSet, parse_spec
+from airflow_dynamic_tables.core.refresh.expectations import Action
+from airflow_dynamic_tables.core.refresh.merge_rules import MergeKind, MergeRule
+from airflow_dynamic_tables.core.refresh.plan import Merge, SourceBinding
+from airflow_dynamic_tables.core.refresh.reasons import OnChange, RefreshAction
+from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.types import column_types
+from airflow_dynamic_tables.definitions.queries.text import merge_rule
+from airflow_dynamic_tables.exceptions import DynamicTableError
+from airflow_dynamic_tables.formats.registry import added_since
+from airflow_dynamic_tables.services.refresh.comparison import Comparison
+from airflow_dynamic_tables.services.refresh.planning import Bound, Merging, source_of, view_name
+from airflow_dynamic_tables.services.tables.source_reads import pace_of
+from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
+
+_WITH_SNAPSHOTS = ("delta", "iceberg")
+"""Formats whose added rows belong to exactly two versions. Files of others may appear while they are listed."""
+
+_LATEST = 100
+"""Limit of refreshes read from the history for the durations."""
+
+_MEASURED = 3
+"""Number of merges that must have been slower than a refresh without a merge."""
+
+_NOTICEABLE = 10.0
+"""Seconds by which merges must have been slower, because shorter durations vary."""
+
+_Made = tuple[Mapping[str, str | None], str]
+"""A partition of a table and the token of the refresh that made it."""
+
+
+class _NoMergeError(Exception):
+    """The new rows cannot be merged, or that would take longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merges:
+    """The search for a merge that replaces the computation of partitions."""
+
+    workspace: Workspace
+    registered: RegisteredTable
+    bound: Bound
+    comparison: Comparison
+    made: MadePartitions
+    sources: Mapping[TableIdentifier, Source]
+
+    def find(self, partitions: PartitionSet) -> Merging | str:
+        """Return the merge for some partitions whose sources changed, or why there is none."""
+        try:
+            self._check_table()
+            made = self._made_by(partitions)
+            grown = self._grown(made)
+            rule = merge_rule(self.bound.table.expanded_query, grown.identifier, self.bound.settings)
+            if isinstance(rule, str):
+                return rule
+            self._check_rule(rule)
+            return self._merging(rule, grown, made)
+        except (DynamicTableError, _NoMergeError, ValueError, OSError) as error:
+            return str(error).removesuffix(".")
+
+    def _check_table(self) -> None:
+        if self.bound.functions:
+            raise _NoMergeError(f"{self.bound.functions[0].identifier} may depend on several rows")
+        if any(source.event_time is not None for source in self.bound.sources):
+            raise _NoMergeError("a source has an event time")
+
+    def _check_rule(self, rule: MergeRule) -> None:
+        """Check that the table can be changed by a rule, and that its expectations can be checked on the new rows."""
+        table = self.bound.table
+        if rule.kind is MergeKind.APPEND:
+            if not self.registered.lake_table.can_add:
+                raise _NoMergeError("the format of the table adds no rows")
+            if table.row_counts or any(one.unique for one in table.expectations):
+                raise _NoMergeError("its expectations are of all rows")
+        else:
+            if any(one.action is Action.DROP for one in table.expectations):
+                raise _NoMergeError("its expectations drop rows")
+            if self._is_slower():
+                raise _NoMergeError("earlier merges took longer")
+
+    def _made_by(self, partitions: PartitionSet) -> list[_Made]:
+        """Return the refreshes that made some partitions, also of parts of them."""
+        known = [(parse_spec(text) if text else {}, made.token) for text, made in self.made.refreshes.items()]
+        specs = [spec for spec in partitions if spec]
+        found: list[tuple[Mapping[str, str | None], str | None]] = [(spec, self.made.token(spec)) for spec in specs]
+        found += [(spec, token) for spec, token in known if not specs or any(one.items() <= spec.items() for one in specs)]
+        made = [(spec, token) for spec, token in found if token is not None]
+        if len(made) != len(found):
+            raise _NoMergeError("the refresh that made a partition is not known")
+        return made
+
+    def _grown(self, made: Sequence[_Made]) -> SourceBinding:
+        """Return the only source that changed since the partitions were made."""
+        names: set[str] = set()
+        for spec, token in made:
+            own = self.comparison.own_change_since(token)
+            if own is not None and own.affected.include(spec):
+                raise _NoMergeError(own.why)
+            for change in self.comparison.changes_since(token):
+                is_ignored = self.bound.table.on_change.get(change.source) is OnChange.IGNORE
+                if not is_ignored and change.affected.include(spec):
+                    names.add(change.source)
+        if len(names) != 1:
+            raise _NoMergeError(f"{len(names)} sources changed")
+        return next(source for source in self.bound.sources if source.identifier in names)
+
+    def _merging(self, rule: MergeRule, grown: SourceBinding, made: Sequence[_Made]) -> Merging:
+        table = self.bound.table
+        for source in self.bound.sources:
+            if any("collate" in kind.lower() for kind in column_types(source.schema, source.partition_keys).values()):
+                raise _NoMergeError(f"{source.identifier} has columns with a collation")
+        since = self.comparison.common_state(grown.identifier, made)
+        if since is None:
+            raise _NoMergeError("its partitions were made of different rows of the source")
+        identifier = TableIdentifier.parse(grown.identifier)
+        described = self.sources.get(identifier) or source_of(self.workspace, identifier)
+        if described.format not in _WITH_SNAPSHOTS:
+            raise _NoMergeError(f"{grown.identifier} has no snapshots")
+        stores = self.workspace.readable(identifier.catalog).stores()
+        added = added_since(described, stores, grown.view, since)
+        if added.binding is None or added.waiting:
+            raise _NoMergeError(f"{grown.identifier}: {added.ended or added.waiting or 'no rows were added'}")
+        if added.binding.version != grown.version:
+            raise _NoMergeError(f"{grown.identifier} changed just now")
+        own = self.registered.loaded.read().bound(table.identifier, view_name(table, 0) + "_former")
+        new = own.view + "_new"
+        statement = rule.statement(self.registered.columns, own.view, new)
+        sources = []
+        for source in self.bound.sources:
+            if source is grown:
+                sources.append(replace(source, files=added.binding.files, parts=added.binding.parts))
+            elif source.identifier.lower() in rule.empty:
+                sources.append(_emptied(source))
+            else:
+                sources.append(source)
+        return Merging(tuple(sources), Merge(own, new, statement))
+
+    def _is_slower(self) -> bool:
+        """Return whether the latest merges took longer than the latest refreshes without a merge."""
+        merged: list[float] = []
+        others: list[float] = []
+        for refresh in self.workspace.ledger.list_refreshes(self.bound.table.identifier, _LATEST):
+            if refresh.is_made_of_sources and refresh.seconds:
+                (merged if refresh.action is RefreshAction.MERGE else others).append(pace_of(refresh).seconds)
+        if len(merged) < _MEASURED or not others:
+            return False
+        return median(merged[:_MEASURED]) > median(others[:_MEASURED]) + _NOTICEABLE
+
+
+def _emptied(source: SourceBinding) -> SourceBinding:
+    """Return a source without rows."""
+    if source.schema is None or not source.has_files or source.table is not None:
+        raise _NoMergeError(f"the columns of {source.identifier} are not known")
+    return replace(source, files=(), parts=())
