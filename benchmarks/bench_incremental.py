@@ -1,6 +1,7 @@
-"""An incremental refresh of the partitions that changed against a complete one, and the decision that nothing changed.
+"""Incremental refreshes of the partitions that changed, or of the new rows, against complete ones; and the decision that nothing changed.
 
-One source with a partition a day, and a table of totals by day over it. Both sides run on one warm Spark server, so that start-up
+One source with a partition a day, and a table of totals by day over it. Another source to which a day is appended, and tables over
+all its rows. Both sides run on one warm Spark server, so that start-up
 counts for neither. The figures are the seconds of Spark, as the history has them.
 """
 
@@ -17,12 +18,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import write_deltalake
 from measure import check, compare, interleave
 
 DAYS = int(os.environ.get("BENCH_DAYS", "365"))
 ROWS = int(os.environ.get("BENCH_ROWS", "200000"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 CHANGED = (1, 7, 30)
+MERGED = {"segments": 0.10, "newest": 0.15, "amounts": 0.10}
+"""Tables to which the rows of a day are merged, with the targets of their ratios."""
 FIRST = date(2024, 1, 1)
 
 TABLE = """
@@ -32,7 +36,22 @@ sources:
   path: {folder}/events
   schema: "customer bigint, amount bigint"
   partitioned_by: [ds]
+- name: lake.raw.log
+  format: delta
+  path: {folder}/log
 dynamic_tables:
+- name: lake.sales.segments
+  freshness: 1 day
+  refresh_mode: incremental
+  query: SELECT customer % 1000 AS segment, count(*) AS rows, sum(amount) AS amount FROM lake.raw.log GROUP BY customer % 1000
+- name: lake.sales.newest
+  freshness: 1 day
+  refresh_mode: incremental
+  query: SELECT * FROM lake.raw.log QUALIFY row_number() OVER (PARTITION BY customer ORDER BY at DESC) = 1
+- name: lake.sales.amounts
+  freshness: 1 day
+  refresh_mode: incremental
+  query: SELECT customer, amount * 2 AS amount FROM lake.raw.log WHERE amount > 3
 - name: lake.sales.totals
   freshness: 1 day
   refresh_mode: incremental
@@ -54,7 +73,7 @@ from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace
 
 definitions = load_definitions(Path(sys.argv[1]))
-(table,) = definitions.tables.values()
+(table,) = (table for name, table in definitions.tables.items() if name.table == "totals")
 with open_workspace(embedded_settings(os.environ)) as workspace:
     plan = preview(table, datetime.now(UTC), definitions.sources)
     for _ in range(2):
@@ -77,8 +96,10 @@ class Project:
         self.tables.parent.mkdir(parents=True)
         self.tables.write_text(TABLE.format(folder=folder))
         self.files = 0
+        self.days = 0
         for number in range(DAYS):
             self.write(number, ROWS)
+            self.append()
 
     def write(self, day: int, rows: int) -> None:
         """Add a file to a day, which looks as old as a file of an hour ago."""
@@ -90,23 +111,35 @@ class Project:
         stamp = datetime.now(UTC).timestamp() - 3600 + self.files
         os.utime(file, (stamp, stamp))
 
+    def append(self) -> None:
+        """Append the rows of a day to the log, of customers of whom most are in it already."""
+        self.days += 1
+        customers = pa.array((number * 7919 % (20 * ROWS) for number in range(self.days * 31, self.days * 31 + ROWS)), pa.int64())
+        numbers = pa.array(range(self.days * ROWS, (self.days + 1) * ROWS), pa.int64())
+        write_deltalake(self.folder / "log", pa.table({"customer": customers, "amount": numbers, "at": numbers}), mode="append")
+
     def run(self, *words: str) -> str:
         """Run a command; return what it printed."""
         command = [sys.executable, "-m", "airflow_dynamic_tables.cli.main", *words]
         return subprocess.run(command, cwd=self.folder, env=self.environ, check=True, capture_output=True, text=True).stdout
 
-    def refresh(self, *options: str) -> float:
-        """Refresh the table; return the seconds of Spark."""
-        done = json.loads(self.run("refresh", "totals", "--output", "json", *options))
-        if (done["action"] == "PARTITIONS") == bool(options):
+    def refresh(self, *options: str, table: str = "totals", action: str = "FULL") -> float:
+        """Refresh a table; return the seconds of Spark."""
+        done = json.loads(self.run("refresh", table, "--output", "json", *options))
+        if done["action"] not in (action, "INITIALIZE"):
             raise RuntimeError(f"{done['action']}: {done['reason']}")
         return float(done["seconds"]["spark"])
+
+    def merged(self, table: str) -> float:
+        """Append a day, and merge it into a table."""
+        self.append()
+        return self.refresh(table=table, action="MERGE")
 
     def changed(self, days: int) -> float:
         """Change some days and refresh them."""
         for day in range(days):
             self.write(day * (DAYS // days), 100)
-        return self.refresh()
+        return self.refresh(action="PARTITIONS")
 
     def decision(self) -> float:
         """Return the milliseconds in which a warm process finds that nothing changed."""
@@ -128,6 +161,15 @@ def main() -> None:
                 **{f"changed_{days}": lambda days=days: project.changed(days) for days in CHANGED},
                 full=lambda: project.refresh("--full-refresh"),
             )
+            for table in MERGED:
+                project.refresh("--full-refresh", table=table)
+                measured |= interleave(
+                    ROUNDS,
+                    **{
+                        f"merged_{table}": lambda table=table: project.merged(table),
+                        f"full_{table}": lambda table=table: project.refresh("--full-refresh", table=table),
+                    },
+                )
             time.sleep(3)  # a file that has just been written is read again
             decisions = [project.decision() for _ in range(ROUNDS)]
         finally:
@@ -135,6 +177,9 @@ def main() -> None:
     for days in CHANGED:
         target = days / DAYS + 0.01
         compare(f"{days} of {DAYS} days changed", measured[f"changed_{days}"], measured["full"], "all rows", target)
+    for table, target in MERGED.items():
+        what = f"a day merged into {table} of {DAYS} days"
+        compare(what, measured[f"merged_{table}"], measured[f"full_{table}"], "all rows", target)
     check(f"the decision that none of {DAYS} days changed", decisions, "ms", 200)
 
 

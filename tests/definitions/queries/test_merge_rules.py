@@ -60,8 +60,8 @@ def test_groups_are_merged() -> None:
     [
         "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY t DESC, n) AS r FROM lake.raw.facts) WHERE r = 1",
         (
-            "SELECT id, t, n FROM (SELECT id, t, n, row_number() OVER (PARTITION BY id ORDER BY t DESC, n) r FROM lake.raw.facts) "
-            "WHERE r = 1"
+            "SELECT id, t, n FROM (SELECT id, t, n, row_number() OVER (PARTITION BY id ORDER BY t DESC, n) r "
+            "FROM lake.raw.facts) WHERE r = 1"
         ),
         (
             "WITH x AS (SELECT *, row_number() OVER (PARTITION BY id ORDER BY t DESC, n) r FROM lake.raw.facts WHERE n > 0) "

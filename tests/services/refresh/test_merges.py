@@ -76,8 +76,8 @@ QUERIES = {
     "newest row": (
         "",
         (
-            "SELECT id, at, n, name FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY at DESC, n, name) r FROM raw.facts "
-            "WHERE name IS NOT NULL) WHERE r = 1"
+            "SELECT id, at, n, name FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY at DESC, n, name) r "
+            "FROM raw.facts WHERE name IS NOT NULL) WHERE r = 1"
         ),
     ),
     "newest row of a day": (
