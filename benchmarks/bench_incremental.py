@@ -1,8 +1,8 @@
 """Incremental refreshes against complete ones, and the decision that nothing changed.
 
-One source with a partition a day, and a table of totals by day over it: some days change. Another source to which the rows of a day
-are appended, and tables over all its rows: only the new rows are computed. Both sides run on one warm Spark server, so that start-up
-counts for neither. The figures are the seconds of Spark, as the history has them.
+One source with a partition a day, and a table of totals by day over it: some days change. Another source to which the rows of a
+day are appended, and tables over all its rows: only the new rows are computed. Both sides run on one warm Spark server, so that
+start-up counts for neither. The figures are the seconds of Spark, as the history has them.
 """
 
 from __future__ import annotations
