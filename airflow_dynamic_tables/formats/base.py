@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 from airflow_dynamic_tables.clients.files import Deleted
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.refresh.conditions import ColumnRange
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, SourceBinding, SourcePart
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.schema import Rebuild, TableLayout
@@ -21,6 +22,11 @@ from airflow_dynamic_tables.core.types import NO_LIMITS, TypeLimits
 from airflow_dynamic_tables.core.versions import Base, Retention, StreamPosition, Version
 from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
 from airflow_dynamic_tables.formats.small_files import Compacted, Limits, PartitionFiles
+
+NO_VERSIONS = "its format keeps no earlier versions"
+
+ChangedFiles = dict[str, list[dict[str, ColumnRange]]]
+"""Files that were added or removed, each with the ranges of its columns, by names in lower case; grouped by partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +291,11 @@ class LoadedTable(ABC):
 
         :raises VersionNotFoundError: if the table does not have that snapshot any more.
         """
-        raise UnsupportedError("its format keeps no earlier versions")
+        raise UnsupportedError(NO_VERSIONS)
+
+    def changed_files(self, columns: Collection[str], since: SourceState, now: SourceState) -> ChangedFiles:  # noqa: ARG002
+        """Return the files that differ between two states, see :func:`~airflow_dynamic_tables.formats.registry.changed_files`."""
+        raise UnsupportedError(NO_VERSIONS)
 
     @abstractmethod
     def count(self, partitions: PartitionSet) -> RowCounts | None:

@@ -5,7 +5,7 @@ PyIceberg, pyarrow and Thrift take seconds to import, and Airflow imports the se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TypeVar
@@ -18,7 +18,7 @@ from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError, UnsupportedError
-from airflow_dynamic_tables.formats.base import Increment, LakeTable
+from airflow_dynamic_tables.formats.base import NO_VERSIONS, ChangedFiles, Increment, LakeTable
 
 _T = TypeVar("_T")
 
@@ -87,6 +87,9 @@ INCREMENTAL_SCANS: dict[tuple[str, str], Module] = {
     ("iceberg", "iceberg"): Module(f"{_HERE}.iceberg.reading:added_since"),
 }
 """Functions that return the changes of a table for streams, by format and store kind."""
+
+CHANGED_FILES: dict[tuple[str, str], Module] = {("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:changed_files", "delta")}
+"""Functions that return which files of a source differ between two states."""
 
 CONNECTIONS: dict[str, Module] = {"kafka": Module("airflow_dynamic_tables.clients.kafka:connector_options")}
 """Functions that convert an Airflow connection to options of Spark's reader, by source format."""
@@ -167,6 +170,21 @@ def added_since(source: Source, stores: Sequence[Store], view: str, since: Sourc
     :raises UnsupportedError: if Spark cannot read it.
     """
     return _answer(Increment, INCREMENTAL_SCANS, source, stores, view, since)
+
+
+def changed_files(
+    source: Source, stores: Sequence[Store], columns: Collection[str], since: SourceState, now: SourceState
+) -> ChangedFiles:
+    """Return the files of a source that differ between two states, with what their statistics say about some columns.
+
+    :param columns: names in lower case.
+    :param since: the earlier state, with its partitions.
+    :raises VersionNotFoundError: if the earlier state is no longer known.
+    :raises UnsupportedError: if its format keeps no earlier versions, or its changes are not in its files alone.
+    """
+    if not any(source.format == name for name, _ in CHANGED_FILES):
+        raise UnsupportedError(NO_VERSIONS)
+    return _answer(dict, CHANGED_FILES, source, stores, columns, since, now)
 
 
 def count_rows(source: Source, stores: Sequence[Store], partition: Mapping[str, str], least: int) -> int:

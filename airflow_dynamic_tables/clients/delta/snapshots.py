@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from airflow_dynamic_tables.clients.delta.log import DeltaLog
 from airflow_dynamic_tables.clients.files import file_system, is_object_store
+from airflow_dynamic_tables.core.refresh.conditions import ColumnRange
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.core.types import Array, DataType, Field, Map, Primitive, Struct, parse_type, type_from_json
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, MissingExtraError, UnsupportedError, VersionNotFoundError
@@ -194,6 +195,27 @@ class DeltaSnapshot:
             for path, size, modified, rows, values in zip(*columns.values(), strict=True)
         )
 
+    def ranges(self, columns: Collection[str]) -> dict[str, dict[str, ColumnRange]]:
+        """What the log says about some columns, by names in lower case, of each data file, by its path."""
+        known = [each for each in self.columns if each.name.lower() in columns and each.type in _BOUNDED and "." not in each.name]
+        listed = self._read(lambda table: table.get_add_actions(flatten=True))
+
+        def values(name: str) -> list[Any]:
+            return list(listed.column(name).to_pylist()) if name in listed.schema.names else [None] * listed.num_rows
+
+        ranges: dict[str, dict[str, ColumnRange]] = {path: {} for path in values("path")}
+        for each in known:
+            told = zip(
+                *(values(f"{name}.{each.name}") for name in ("min", "max", "null_count")), values("num_records"), strict=True
+            )
+            for own, (lower, upper, nulls, rows) in zip(ranges.values(), told, strict=True):
+                is_cut = isinstance(upper, str) and len(upper) >= _CUT_AT  # some writers cut it without increasing it
+                is_null = nulls is not None and nulls == rows
+                own[each.name.lower()] = ColumnRange(
+                    lower, None if is_cut else upper, may_have_nulls=nulls != 0, may_have_values=not is_null
+                )
+        return ranges
+
     @cached_property
     def hides_rows(self) -> bool:
         """Return whether deletion vectors delete rows of its files; True also when that cannot be determined."""
@@ -224,6 +246,12 @@ class DeltaSnapshot:
 
 
 _COLUMNS = ("path", "size_bytes", "modification_time", "num_records", "partition")
+
+_BOUNDED = frozenset({"string", "date", "tinyint", "smallint", "int", "bigint", "boolean"})
+"""Types whose bounds in the log are exact: JSON numbers may round others, and leave out NaN."""
+
+_CUT_AT = 32
+"""Number of characters of a text to which writers cut bounds."""
 
 _SIGNS = frozenset("%#?[]\\|^")
 """Characters in a folder name for which delta-rs 1.6 looks in the wrong place or panics."""

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 from itertools import product
 from math import prod
@@ -50,9 +51,9 @@ class KeyColumn:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A text or an integer."""
+    """A text or a number; only conditions have decimal ones."""
 
-    value: str | int
+    value: str | int | Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Call:
 
 Formula = KeyColumn | Literal | Call
 
-Value = str | int | date | datetime | bool
+Value = str | int | date | datetime | bool | Decimal
 
 
 class _UnknownValueError(ValueError):
@@ -252,6 +253,25 @@ def columns_of(formula: Formula) -> Iterator[KeyColumn]:
             yield from columns_of(argument)
 
 
+def values_of(formula: Formula, partition: Mapping[str, str | None], timezone: str) -> list[Value] | None:
+    """Return the values of a formula in the rows of a partition, none of which is null; ``None`` if they are not certain.
+
+    :param partition: the partition values, by column names in lower case.
+    """
+    try:
+        return _evaluated(formula, partition, ZoneInfo(timezone))
+    except (_UnknownValueError, ZoneInfoNotFoundError):
+        return None
+
+
+def day_of(value: object) -> date | None:
+    """Return a date, or the one that a text is spelled as; ``None`` if it is no such text."""
+    try:
+        return _day(value)  # type: ignore[arg-type]  # it raises for others
+    except _UnknownValueError:
+        return None
+
+
 def _is_canonical(value: str, kind: str) -> bool:
     """Return whether no other text is the same value."""
     if kind not in _SPELLED_ONCE or value == NULL_PARTITION:
@@ -311,7 +331,8 @@ def _evaluated(formula: Formula, partition: Mapping[str, str | None], zone: Zone
 
 def _typed(column: KeyColumn, partition: Mapping[str, str | None]) -> Value:
     text = partition.get(column.name)
-    if text is None or column.type is None or not _is_canonical(text, column.type):
+    # An empty text is null in Delta tables.
+    if not text or column.type is None or not _is_canonical(text, column.type):
         raise _UnknownValueError(column.name)
     if column.type == "date":
         return _day(text)

@@ -159,7 +159,7 @@ class Joins:
             restricts_all = not join.side and join.kind.upper() in ("", "INNER", "CROSS")
             sources.append((join.args.get("on"), None if restricts_all else relation.name))
         for whole, only in sources:
-            for condition in _conjuncts(whole):
+            for condition in conjuncts(whole):
                 for one, other in self._equations(condition):
                     equal.add(one, other, (one, other), only)
                 for bound in bounds_of(condition, self._resolve, self._is_day):
@@ -203,7 +203,8 @@ class _Links(Generic[_T]):
         return self._found.get(name, {})
 
 
-def _conjuncts(whole: exp.Expr | None) -> Iterator[exp.Expr]:
+def conjuncts(whole: exp.Expr | None) -> Iterator[exp.Expr]:
+    """Yield the conditions of a condition that all hold where it does."""
     waiting = [whole] if whole is not None else []
     while waiting:
         one = waiting.pop().unnest()

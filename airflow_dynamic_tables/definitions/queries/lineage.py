@@ -75,24 +75,32 @@ _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 
 def trace(query: str, key: str, types: ColumnTypes, settings: Mapping[str, str], timezone: str, *, assumed: bool) -> Lineage:
     """See :func:`airflow_dynamic_tables.definitions.queries.text.lineage`."""
-    unknown = (name for name, value in settings.items() if DEFAULTS.get(name) != value and not name.startswith(_KNOWN_SETTINGS))
-    if (setting := next(unknown, None)) is not None:
-        return _unreadable(ObstacleCode.SETTING, f"{setting} may change what the query means", "leave the setting out")
-    if "|>" in query:
-        return _unreadable(
-            ObstacleCode.FORM, "the pipe operator |> is not analysed", "write the query with the clauses of SELECT"
-        )
+    if (unreadable := why_unreadable(query, settings)) is not None:
+        return Lineage({}, (unreadable,))
     tracer = _Tracer(types, assumed)
     try:
         root = sqlglot.parse_one(query, dialect=SparkSQL)
         tracer.descend(unwrapped(Relation("", root, {})), KeyColumn(key.lower()))
     except (SqlglotError, RecursionError):
-        return _unreadable(ObstacleCode.UNREAD, "the query is not understood", "simplify it, or split it into views")
+        return Lineage(
+            {}, (_unreadable(ObstacleCode.UNREAD, "the query is not understood", "simplify it, or split it into views"),)
+        )
     return Lineage(tracer.sources(timezone), tuple(tracer.obstacles))
 
 
-def _unreadable(code: ObstacleCode, cause: str, remedy: str) -> Lineage:
-    return Lineage({}, (Obstacle(code, 0, cause, remedy, ()),))
+def why_unreadable(query: str, settings: Mapping[str, str]) -> Obstacle | None:
+    """Return why nothing is known about the rows of a query; ``None`` if it is analysed."""
+    unknown = (name for name, value in settings.items() if DEFAULTS.get(name) != value and not name.startswith(_KNOWN_SETTINGS))
+    if (setting := next(unknown, None)) is not None:
+        return _unreadable(ObstacleCode.SETTING, f"{setting} may change what the query means", "leave the setting out")
+    if "|>" in query:
+        remedy = "write the query with the clauses of SELECT"
+        return _unreadable(ObstacleCode.FORM, "the pipe operator |> is not analysed", remedy)
+    return None
+
+
+def _unreadable(code: ObstacleCode, cause: str, remedy: str) -> Obstacle:
+    return Obstacle(code, 0, cause, remedy, ())
 
 
 class _Tracer:
@@ -102,7 +110,7 @@ class _Tracer:
         self.found: dict[str, list[Formula]] = {}
         self.blocked: set[str] = set()
         self.obstacles: list[Obstacle] = []
-        self._types = _Types(types, assumed)
+        self._types = TracedTypes(types, assumed)
         self._visited: set[tuple[int, tuple[str, ...], Formula]] = set()
 
     def descend(self, relation: Relation, formula: Formula) -> None:
@@ -155,13 +163,13 @@ class _Tracer:
 
     def _select(self, select: exp.Select, env: Env, formula: Formula, outputs: Mapping[str, exp.Expr]) -> None:
         """Trace a formula of outputs of a SELECT to its relations."""
-        own = list(_own_nodes(select))
+        own = list(own_nodes(select))
         try:
             relations, resolve = relations_of(select, env)
             joins = Joins(select, relations, resolve, self._types)
-            inner = _over_items(formula, outputs, resolve)
-            _check_clauses(select, own)
-            _check_windows(select, own, inner, resolve)
+            inner = over_items(formula, outputs, resolve)
+            check_clauses(select, own)
+            check_windows(select, own, inner, resolve)
             joins.check(inner)
             known = joins.spread(inner)
         except BlockedError as error:
@@ -179,25 +187,29 @@ class _Tracer:
 
     def _block(self, node: exp.Expr, env: Env, obstacle: Obstacle) -> None:
         """Record that all tables below a node feed every partition."""
-        tables: dict[str, None] = {}
-        waiting = [(node, env)]
-        seen = set()
-        while waiting:
-            below, names = waiting.pop()
-            for table in below.find_all(exp.Table):
-                cte = names.get(table.name.lower()) if not table.args.get("db") else None
-                if cte is None:
-                    tables[full_name(table) or ""] = None
-                elif id(cte.node) not in seen:
-                    seen.add(id(cte.node))
-                    waiting.append((cte.node, cte.env))
+        tables = {full_name(table) or "": None for table in tables_below(node, env)}
         self.blocked |= {*tables}
         told = replace(obstacle, sources=tuple(name for name in tables if "." in name))
         if told.sources and told not in self.obstacles:
             self.obstacles.append(told)
 
 
-class _Types:
+def tables_below(node: exp.Expr, env: Env) -> Iterator[exp.Table]:
+    """Yield the tables that a node reads, also through common table expressions."""
+    waiting = [(node, env)]
+    seen = set()
+    while waiting:
+        below, names = waiting.pop()
+        for table in below.find_all(exp.Table):
+            cte = names.get(table.name.lower()) if not table.args.get("db") else None
+            if cte is None:
+                yield table
+            elif id(cte.node) not in seen:
+                seen.add(id(cte.node))
+                waiting.append((cte.node, cte.env))
+
+
+class TracedTypes:
     """The types of the columns of relations, see :class:`~airflow_dynamic_tables.definitions.queries.joins.RelationTypes`."""
 
     def __init__(self, types: ColumnTypes, assumed: bool) -> None:
@@ -247,8 +259,11 @@ class _Types:
         return one == other or (one in _INTEGERS and other in _INTEGERS)
 
 
-def _over_items(formula: Formula, outputs: Mapping[str, exp.Expr], resolve: Resolve) -> Formula:
-    """Replace the outputs in a formula by their expressions."""
+def over_items(formula: Formula, outputs: Mapping[str, exp.Expr], resolve: Resolve) -> Formula:
+    """Replace the outputs in a formula by their expressions.
+
+    :raises BlockedError: if one is no formula.
+    """
     items: dict[str, Formula] = {}
     for name, item in outputs.items():
         try:
@@ -258,8 +273,11 @@ def _over_items(formula: Formula, outputs: Mapping[str, exp.Expr], resolve: Reso
     return substituted(formula, lambda part: items[part.name] if isinstance(part, KeyColumn) else None)
 
 
-def _check_clauses(select: exp.Select, own: Sequence[exp.Expr]) -> None:
-    """Check that the clauses keep rows with different values of the key apart."""
+def check_clauses(select: exp.Select, own: Sequence[exp.Expr]) -> None:
+    """Check that the clauses keep rows with different values of the key apart.
+
+    :raises BlockedError: if they do not.
+    """
     distinct, group = select.args.get("distinct"), select.args.get("group")
     is_plain = has_only(select, _HARMLESS) and not any(isinstance(each, exp.QueryTransform) for each in own)
     if not is_plain or (distinct and distinct.args.get("on")) or not all(map(_is_rowwise, select.args.get("laterals") or ())):
@@ -276,7 +294,11 @@ def _is_rowwise(lateral: exp.Lateral) -> bool:
     return bool(lateral.args.get("view")) and function.replace("_", "") in _ROWWISE
 
 
-def _check_windows(select: exp.Select, own: Sequence[exp.Expr], formula: Formula, resolve: Resolve) -> None:
+def check_windows(select: exp.Select, own: Sequence[exp.Expr], formula: Formula, resolve: Resolve) -> None:
+    """Check that no window has rows with different values of the key.
+
+    :raises BlockedError: if one has.
+    """
     named = {each.name.lower(): each for each in select.args.get("windows") or ()}
     for window in (each for each in own if isinstance(each, exp.Window)):
         by = window.args.get("partition_by") or ()
@@ -291,7 +313,7 @@ def _check_windows(select: exp.Select, own: Sequence[exp.Expr], formula: Formula
             raise BlockedError(ObstacleCode.WINDOW, window, "a window reaches over several partitions", remedy)
 
 
-def _own_nodes(select: exp.Select) -> Iterator[exp.Expr]:
+def own_nodes(select: exp.Select) -> Iterator[exp.Expr]:
     """Yield the nodes of a SELECT outside FROM; queries within it are yielded, but not their nodes."""
     waiting = [value for name, value in select.args.items() if name not in ("with_", "from_", "joins")]
     waiting += [join.args.get("on") for join in select.args.get("joins") or ()]

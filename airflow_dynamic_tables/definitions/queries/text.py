@@ -13,6 +13,7 @@ from datetime import datetime
 from types import MappingProxyType
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.conditions import SourceFilters
 from airflow_dynamic_tables.core.refresh.key_sources import ColumnTypes, Lineage
 from airflow_dynamic_tables.core.refresh.merge_rules import MergeRule
 from airflow_dynamic_tables.core.refresh.permissions import Ability, Allowed
@@ -266,3 +267,16 @@ def merge_rule(query: str, source: str, settings: Mapping[str, str]) -> MergeRul
     from airflow_dynamic_tables.definitions.queries import merge_rules
 
     return merge_rules.merge_rule(query, source, settings)
+
+
+def source_filters(
+    query: str, types: ColumnTypes, settings: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, SourceFilters]:
+    """Return the conditions without which rows of each table that a query reads have no effect on its result.
+
+    :param types: the known columns of the tables with their types, by full table names.
+    :param settings: Spark settings of the query that are not defaults.
+    """
+    from airflow_dynamic_tables.definitions.queries import filters
+
+    return filters.find_filters(query, types, settings)

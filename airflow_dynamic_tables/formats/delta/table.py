@@ -14,7 +14,8 @@ from airflow_dynamic_tables.clients.delta.snapshots import DeltaFile, DeltaSnaps
 from airflow_dynamic_tables.clients.files import Deleted
 from airflow_dynamic_tables.clients.stores import EntryStore, Store
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.partitions import NULL_PARTITION, PartitionSet
+from airflow_dynamic_tables.core.partitions import NULL_PARTITION, PartitionSet, describe
+from airflow_dynamic_tables.core.refresh.conditions import ColumnRange
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding, SourcePart
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
@@ -28,6 +29,7 @@ from airflow_dynamic_tables.exceptions import (
     VersionNotFoundError,
 )
 from airflow_dynamic_tables.formats.base import (
+    ChangedFiles,
     Increment,
     LakeTable,
     LoadedTable,
@@ -232,6 +234,9 @@ class _LoadedDeltaTable(LoadedTable):
             raise VersionNotFoundError(f"version {snapshot} of {self._path} is not in its log any more")
         return content(then, self._path, has_library=spark_name is not None)
 
+    def changed_files(self, columns: Collection[str], since: SourceState, now: SourceState) -> ChangedFiles:
+        return changes_of(self._filled, columns, since, now)
+
     def count(self, partitions: PartitionSet) -> RowCounts | None:
         try:
             files = self._filled.files
@@ -270,6 +275,42 @@ def bind(source: Source, store: Store | None, view: str, conf: Mapping[str, str]
     """
     has_library = EXTENSION in conf.get("spark.sql.extensions", "")
     return content(_opened(source), source.identifier, has_library=has_library).bound(source.identifier, view)
+
+
+def changed_files(
+    source: Source,
+    store: Store | None,  # noqa: ARG001 - see bind
+    columns: Collection[str],
+    since: SourceState,
+    now: SourceState,
+) -> ChangedFiles:
+    """Return the files that differ between two states, see :func:`~airflow_dynamic_tables.formats.registry.changed_files`."""
+    return changes_of(_opened(source), columns, since, now)
+
+
+def changes_of(latest: DeltaSnapshot, columns: Collection[str], since: SourceState, now: SourceState) -> ChangedFiles:
+    """Return the ranges of columns in each file that was added or removed between two states, by partition.
+
+    :raises VersionNotFoundError: if an earlier version is not in the log, or another one has its number.
+    :raises UnsupportedError: if its files alone do not tell its rows.
+    """
+    found: list[dict[str, DeltaFile]] = []
+    ranges: dict[str, dict[str, ColumnRange]] = {}
+    for known in (since, now):
+        is_latest = known.version == str(latest.version)
+        snapshot = open_snapshot(latest.location, int(known.version)) if known.version.isdecimal() and not is_latest else latest
+        # A log that was written again has other versions of the same numbers.
+        if snapshot is None or state(snapshot).partitions != known.partitions:
+            raise VersionNotFoundError(f"version {known.version} is not in the log")
+        if why := unreadable_by_name(snapshot):
+            raise UnsupportedError(f"it {why}")
+        found.append({file.uri: file for file in snapshot.files})
+        ranges |= snapshot.ranges(columns)
+    changed: dict[str, list[dict[str, ColumnRange]]] = {}
+    for own, other in (found, found[::-1]):
+        for uri in own.keys() - other.keys():
+            changed.setdefault(describe(own[uri].partition), []).append(ranges.get(own[uri].path, {}))
+    return changed
 
 
 def count(source: Source, store: Store | None, partition: Mapping[str, str], least: int) -> int:  # noqa: ARG001 - see bind

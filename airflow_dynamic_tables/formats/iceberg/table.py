@@ -14,13 +14,15 @@ from airflow_dynamic_tables.clients.iceberg.catalog import names_damage
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.schema import TableLayout
 from airflow_dynamic_tables.core.versions import Retention, StreamPosition, Version
 from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
-from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable, RowCounts, TableContent, kept_version
+from airflow_dynamic_tables.formats.base import ChangedFiles, LakeTable, LoadedTable, RowCounts, TableContent, kept_version
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.history import delete_orphans, due, expire, position
 from airflow_dynamic_tables.formats.iceberg.stage import IcebergStagedTable
+from airflow_dynamic_tables.formats.iceberg.statistics import changes_of
 from airflow_dynamic_tables.formats.small_files import Limits, PartitionFiles
 
 
@@ -117,6 +119,9 @@ class _LoadedIcebergTable(LoadedTable):
             if spark_name is None:
                 raise
             return _by_library(then, spark_name)
+
+    def changed_files(self, columns: Collection[str], since: SourceState, now: SourceState) -> ChangedFiles:
+        return changes_of(self.filled, columns, since, now)
 
     def count(self, partitions: PartitionSet) -> RowCounts | None:
         return tables.count(self.table, partitions)

@@ -121,7 +121,11 @@ def _dirty(workspace: Workspace, request: RefreshRequest, registered: Registered
         return Idle(nothing)
     bound = bind_inputs(workspace, request, WHOLE_TABLE)
     # At this time, the query may return no rows for older partitions.
-    late = NOTHING_LATE if bound.times else find_late(workspace, request, registered, Comparison(workspace, registered, bound))
+    late = (
+        NOTHING_LATE
+        if bound.times
+        else find_late(workspace, request, registered, Comparison(workspace, registered, bound, request.sources))
+    )
     if late.partitions.is_empty:
         return Idle(nothing)
     return ToDo(late.partitions, None, bound, current.token, late)
@@ -185,7 +189,7 @@ def detect_changes(
         bound = bind_inputs(workspace, request, asked, growth)
         if why := why_it_varies(bound.table):
             return Moved(asked, why, version, bound)
-        compared = Comparison(workspace, registered, bound)
+        compared = Comparison(workspace, registered, bound, request.sources)
         # At this time, the query may return other rows for older partitions, or none.
         comparison = None if bound.times else compared
         history = _standing(workspace, request, registered, version)
@@ -201,6 +205,8 @@ def detect_changes(
         return Moved(partitions, moved[0][1] or "", version, bound, comparison=comparison)
     made = " and ".join(map(str, sorted(compared.versions)))
     why = f"nothing that it reads has moved since version {made}: {bound.versions}"
+    if excluded := compared.why_without_effect:
+        why = f"no change since version {made} has an effect: {excluded}"
     return Moved(NO_PARTITIONS, why, version, bound, holds=True, comparison=comparison)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partition_transforms import plain_keys
 from airflow_dynamic_tables.core.partitions import describe, parse_spec
 from airflow_dynamic_tables.core.refresh.key_sources import (
@@ -18,9 +19,10 @@ from airflow_dynamic_tables.core.refresh.key_sources import (
 )
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.source_changes import SourceDifference, SourceHistory, SourceState
-from airflow_dynamic_tables.core.types import column_types
+from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.definitions.queries.text import lineage
 from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.services.refresh.filtered_changes import FilteredChanges, types_of
 from airflow_dynamic_tables.services.refresh.planning import Bound
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 
@@ -44,12 +46,17 @@ class Comparison:
     """Comparison of the current state of a table and its sources with the states recorded by its refreshes.
 
     ``now`` is the current state of the table; ``versions`` are those that made the partitions compared so far.
+
+    :param sources: the sources of the definitions.
     """
 
-    def __init__(self, workspace: Workspace, registered: RegisteredTable, bound: Bound) -> None:
+    def __init__(
+        self, workspace: Workspace, registered: RegisteredTable, bound: Bound, sources: Mapping[TableIdentifier, Source]
+    ) -> None:
         self.versions: set[int] = set()
         self._ledger = workspace.ledger
         self._bound = bound
+        self._filters = FilteredChanges(workspace, bound, sources)
         self.now = registered.loaded.read().state
         self._histories: dict[str, SourceHistory] = {}
         self._mappings: dict[str, PartitionMapping] = {}
@@ -97,7 +104,7 @@ class Comparison:
     def changes_since(self, token: str | None) -> list[SourceChange]:
         """Return the changes of sources since a refresh; ``None`` is an unknown one."""
         if token not in self._changes:
-            found = ((source, self._since(token, source.identifier, source.state)) for source in self._bound.sources)
+            found = ((source, self._effective(token, source)) for source in self._bound.sources)
             self._changes[token] = [self._change(token, source, other) for source, other in found if other is not None]
         return self._changes[token]
 
@@ -117,6 +124,18 @@ class Comparison:
             if any(affected.include(spec) for spec, other in found if other == token):
                 return None
         return history.state(latest)
+
+    @property
+    def why_without_effect(self) -> str:
+        """Why changes of sources that were found have no effect, as a sentence; empty if there are none."""
+        return self._filters.why
+
+    def _effective(self, token: str | None, source: SourceBinding) -> SourceDifference | None:
+        """Return the difference of a source since a refresh, without partitions whose changes the query filters out."""
+        difference = self._since(token, source.identifier, source.state)
+        if difference is None or difference.partitions is None or source.state is None:
+            return difference
+        return self._filters.remaining(source, token or "", difference)
 
     def own_change_since(self, token: str | None) -> SourceChange | None:
         """Return how the table differs from the state in which a refresh left it; ``None`` if it does not."""
@@ -156,7 +175,7 @@ class Comparison:
     @cached_property
     def _lineage(self) -> dict[str, Lineage]:
         bound = self._bound
-        types = {source.identifier: column_types(source.schema, source.partition_keys) for source in bound.sources}
+        types = types_of(bound)
         # The keys of a table of Iceberg's transforms are computed from columns, which are no keys.
         keys = plain_keys(bound.table.partition_keys)
         query, timezone = bound.table.expanded_query, bound.table.timezone

@@ -69,7 +69,7 @@ def _search(
         return WHOLE_TABLE, why, None
     if registered.loaded.undone():
         return WHOLE_TABLE, "another engine changed the table", None
-    comparison = Comparison(workspace, registered, bound)
+    comparison = Comparison(workspace, registered, bound, request.sources)
     partitions, why = _changed(registered, bound, comparison, made)
     if partitions.is_empty:
         return partitions, why, None
@@ -88,6 +88,8 @@ def _changed(registered: RegisteredTable, bound: Bound, comparison: Comparison, 
     found = list(islice(search.dirty(), MOST_PARTITIONS + 1))
     if len(found) > MOST_PARTITIONS:
         return WHOLE_TABLE, f"more than {MOST_PARTITIONS:,} partitions changed"
+    if not found and (excluded := comparison.why_without_effect):
+        return NO_PARTITIONS, f"no change since its partitions were made has an effect: {excluded}"
     if not found:
         return NO_PARTITIONS, f"nothing that it reads has moved since its partitions were made: {bound.versions}"
     causes: dict[str, list[dict[str, str]]] = {}

@@ -123,7 +123,7 @@ class _Verification:
     def run(self) -> list[VerifiedPartition]:
         """Verify the chosen partitions."""
         bound = bind_query(self.workspace, self.table, bind_sources(self.workspace, self.table, self.request.sources))
-        comparison = Comparison(self.workspace, self.registered, bound)
+        comparison = Comparison(self.workspace, self.registered, bound, self.request.sources)
         found: list[VerifiedPartition] = []
         ways: dict[_Way, list[_Made]] = {}
         for spec in self._chosen(comparison):

@@ -54,10 +54,14 @@ class Query:
 
 @dataclass
 class Generator:
-    """Makes queries of one seed. ``has_days`` says whether texts are dates, so that functions of dates do not fail."""
+    """Makes queries of one seed. ``has_days`` says whether texts are dates, so that functions of dates do not fail.
+
+    With ``has_filters``, more parts of the queries have conditions.
+    """
 
     random: Random
     has_days: bool = True
+    has_filters: bool = False
     _ctes: list[str] = field(default_factory=list)
     _known: list[tuple[str, str]] = field(default_factory=list)
     _names: int = 0
@@ -71,7 +75,39 @@ class Generator:
 
     def _query(self, depth: int) -> Query:
         makers = [self._plain, self._grouped, self._joined, self._chained, self._ranged, self._windowed, self._united, self._odd]
-        return self.random.choices(makers, weights=(3, 3, 4, 2, 2, 3, 2, 1))[0](depth)
+        found: Query = self.random.choices(makers, weights=(3, 3, 4, 2, 2, 3, 2, 1))[0](depth)
+        if self.has_filters and self.random.random() < 0.4:
+            name = self._name()
+            condition = self.condition({f"{name}.k": found.type, f"{name}.id": "int", f"{name}.n": "int"})
+            return Query(f"SELECT {name}.* FROM ({found.text}) AS {name} WHERE {condition}", found.type)
+        return found
+
+    def condition(self, columns: dict[str, str], depth: int = 2) -> str:
+        """Return a condition on some columns, by their types."""
+        one = self.random.random()
+        if depth and one < 0.35:
+            parts = self.condition(columns, depth - 1), self.condition(columns, depth - 1)
+            return f"({parts[0]} {self.random.choice(['AND', 'OR'])} {parts[1]})"
+        if depth and one < 0.45:
+            return f"NOT ({self.condition(columns, depth - 1)})"
+        name, kind = self.random.choice([*columns.items()])
+        if one < 0.5:
+            return f"{name} IS {self.random.choice(['', 'NOT '])}NULL"
+        if kind in ("int", "bigint"):
+            values = [*"01234", "2.5", "-1"]
+        else:
+            values = [f"'{day}'" for day in ("2023-12-31", "2024-01-05", "2024-01-06", "2024-01-10", "2024-02-01", "2024-01")]
+            values = values[:-1] if kind == "date" else values
+            values += ["DATE '2024-01-06'", "date_sub('2024-01-12', 2)"] if self.has_days or kind == "date" else []
+            if name.endswith(".ds") and one > 0.9:
+                name, values = f"substr({name}, 1, 7)", ["'2024-01'", "'2023-12'"]
+        some = self.random.choices(values, k=3)
+        if one < 0.6:
+            return f"{name} {self.random.choice(['', 'NOT '])}IN ({', '.join(some)})"
+        if one < 0.7:
+            return f"{name} {self.random.choice(['', 'NOT '])}BETWEEN {some[0]} AND {some[1]}"
+        sign = self.random.choice(["=", "<>", "<", "<=", ">", ">="])
+        return self.random.choice([f"{name} {sign} {some[0]}", f"{some[0]} {sign} {name}"])
 
     def _name(self) -> str:
         self._names += 1
@@ -87,6 +123,10 @@ class Generator:
                 parts = f"{alias}.year, '-', lpad({alias}.month, 2, '0'), '-', {alias}.day"
                 return text, alias, f"concat({parts})", "string"
             key = KEYS[table][0]
+            if self.has_filters and self.random.random() < 0.4:
+                own = self._name()
+                condition = self.condition({f"{own}.{name}": kind for name, kind in KINDS[table].items()})
+                text = f"(SELECT * FROM lake.raw.{table} AS {own} WHERE {condition}) AS {alias}"
             return text, alias, f"{alias}.{key}", KINDS[table][key]
         if self._known and self.random.random() < 0.2:
             name, kind = self.random.choice(self._known)
@@ -119,6 +159,8 @@ class Generator:
         return text.format(key), other
 
     def _where(self, alias: str) -> str:
+        if self.has_filters and self.random.random() < 0.5:
+            return f" WHERE {self.condition({f'{alias}.id': 'int', f'{alias}.n': 'int'})}"
         return self.random.choice(["", "", f" WHERE {alias}.n > 2", f" WHERE {alias}.id <> 1"])
 
     def _plain(self, depth: int) -> Query:
@@ -142,6 +184,8 @@ class Generator:
         text, alias, key, kind = self._relation(depth)
         others, other_alias, other_key, other_kind = self._relation(depth - 1)
         join = self.random.choice(["JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN", "FULL JOIN"])
+        if self.has_filters and self.random.random() < 0.1:
+            join = "RIGHT JOIN"
         on = [f"{alias}.id = {other_alias}.id"] if self.random.random() < 0.6 else []
         if self.random.random() < 0.75 and kind == other_kind:
             on.append(self.random.choice([f"{key} = {other_key}", f"{other_key} = {key}", f"{key} <=> {other_key}"]))
@@ -152,6 +196,9 @@ class Generator:
         rolled, result = self._rolled(other_key if from_other else key, other_kind if from_other else kind)
         number = f"{other_alias}.n" if of_other else f"{alias}.n"
         where = self._where(other_alias) if of_other else self._where(alias)
+        if self.has_filters and self.random.random() < 0.5:
+            both = {f"{each}.{name}": "int" for each in (alias, other_alias) for name in ("id", "n")}
+            on.append(self.condition({**both, key: kind, other_key: other_kind} if "concat" not in key + other_key else both))
         condition = " AND ".join(on) or "1 = 1"
         if join == "JOIN" and self.random.random() < 0.2:
             where = f"{where} AND {condition}" if where else f" WHERE {condition}"
