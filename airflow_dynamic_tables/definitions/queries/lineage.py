@@ -219,6 +219,7 @@ class TracedTypes:
 
     @property
     def is_assumed(self) -> bool:
+        """Whether unknown types are assumed to fit."""
         return self._assumed
 
     def typed(self, table: str, column: KeyColumn) -> KeyColumn:
@@ -226,6 +227,7 @@ class TracedTypes:
         return KeyColumn(column.name, "", self._of_tables.get(table, {}).get(column.name))
 
     def of(self, relation: Relation, name: str) -> str | None:
+        """Return the type of a column; ``None`` if it is unknown."""
         if isinstance(relation.node, exp.Table):
             return self._of_tables.get(full_name(relation.node) or "", {}).get(name)
         place = id(relation.node), relation.columns, name
@@ -254,6 +256,7 @@ class TracedTypes:
             return None
 
     def are_same(self, one: str | None, other: str | None) -> bool:
+        """Return whether two types are, or are assumed to be, the same."""
         if one is None or other is None:
             return self._assumed
         return one == other or (one in _INTEGERS and other in _INTEGERS)
