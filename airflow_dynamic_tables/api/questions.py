@@ -167,7 +167,9 @@ class TableRefresh(Question):
         default=None, max_length=_TEXT_CHARACTERS, description="Partitions to refresh, for example `ds=2024-01-01,ds=2024-01-02`."
     )
     full_refresh: StrictBool = Field(default=False, description="Replace the complete table, whatever its partitions.")
-    force: StrictBool = Field(default=False, description="Refresh the table even if it is suspended.")
+    force: StrictBool = Field(
+        default=False, description="Refresh the table even if it is suspended, and frozen partitions that are named."
+    )
 
     _time = field_validator("schedule_time")(_checked_time)
     _partition = field_validator("partition")(_checked_partition)

@@ -147,7 +147,7 @@ PARTITION = Argument(
     "repeated",
     {"metavar": "SPEC", "type": partitions, "action": "append", "dest": "partitions"},
 )
-FORCE = flag("--force", "refresh a suspended table, too; it stays suspended")
+FORCE = flag("--force", "refresh a suspended table, too; it stays suspended. Also replace frozen partitions that are asked for")
 MASTER = Argument(
     ("--master",),
     "Spark master, or sc://host:port of a Spark Connect server (default: SPARK_REMOTE, else the server of "

@@ -323,6 +323,14 @@ class DynamicTable:
         ),
     ] = LatePolicy.REPORT
     on_change: Annotated[Mapping[str, OnChange], Key(see="refreshes.md#late-changes")] = field(default_factory=dict)
+    frozen: Annotated[
+        str | None,
+        Key(
+            "Partitions that refreshes leave as they are, by comparisons of keys with values, e.g. `ds < {now - 30 days}`.",
+            in_defaults=False,
+            see="refreshes.md#frozen-partitions",
+        ),
+    ] = None
     partition_events: Annotated[
         PartitionEvents,
         Key(

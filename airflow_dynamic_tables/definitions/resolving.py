@@ -33,6 +33,7 @@ from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.definitions.table_rules import (
     change_mistakes,
     forbidden_mistakes,
+    frozen_mistakes,
     group_mistakes,
     incremental_mistakes,
     renaming_mistakes,
@@ -136,8 +137,9 @@ class Resolver:
         every = chain(table_mistakes(entry, declared, expansion), forbidden_mistakes(entry, declared, self.allowed))
         named = partial(self._named, entry.scope)
         of_names = chain(change_mistakes(entry, declared, expansion, named), waiting_mistakes(entry, declared, named))
-        read = (self._known[one] for one in (expansion.origins if expansion is not None else ()) if one in self._known)
-        mistakes = list(islice(chain(every, of_names, incremental_mistakes(entry, declared, read)), most))
+        read = [self._known[one] for one in (expansion.origins if expansion is not None else ()) if one in self._known]
+        of_refreshes = chain(incremental_mistakes(entry, declared, read), frozen_mistakes(entry, declared, read))
+        mistakes = list(islice(chain(every, of_names, of_refreshes), most))
         self.mistakes.add(mistakes)
         if expansion is None or not entry.sound or mistakes:
             return None

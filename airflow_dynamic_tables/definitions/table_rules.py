@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Literal
 
 from airflow_dynamic_tables.core.cron import cron_for
@@ -12,8 +13,17 @@ from airflow_dynamic_tables.core.formats import FORMATS, streamed_formats
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.limits import QUERY_CHARACTERS
 from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
-from airflow_dynamic_tables.core.partition_dates import FORMATTER, MissingDateFieldError, check_formatters, formatter_problem
+from airflow_dynamic_tables.core.partition_dates import (
+    FORMATTER,
+    MissingDateFieldError,
+    check_dates,
+    check_formatters,
+    formatter_problem,
+    scheduled_partitions,
+)
 from airflow_dynamic_tables.core.partition_transforms import plain_keys, rejoined
+from airflow_dynamic_tables.core.partitions import describe
+from airflow_dynamic_tables.core.refresh.frozen import Calendar, FrozenCondition, comparisons, holds
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.reasons import PartitionEvents
 from airflow_dynamic_tables.core.refresh.sources import option_problem, path_problem
@@ -37,7 +47,13 @@ from airflow_dynamic_tables.definitions.declarations.source import SourceDeclara
 from airflow_dynamic_tables.definitions.declarations.table import ACTIONS, ExpectationDeclaration, TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion, format_of
 from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, OF_ONE_DAG, OWN_DAG, DynamicTable
-from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse_condition, refusals
+from airflow_dynamic_tables.definitions.queries.text import (
+    Analysis,
+    FrozenConditionError,
+    analyse_condition,
+    parse_frozen,
+    refusals,
+)
 from airflow_dynamic_tables.definitions.statements.values import SQL_SUFFIX
 from airflow_dynamic_tables.definitions.table_problems import foreign_problems, key_problems, output_problems
 
@@ -116,6 +132,66 @@ def change_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansi
         identifier, _ = named(name)
         if expansion is not None and identifier not in expansion.origins:
             yield entry.mistake("on_change", f"the query does not read {identifier}", name)
+
+
+def frozen_mistakes(entry: Entry, declared: TableDeclaration, read: Iterable[Entry]) -> Iterator[Mistake]:
+    """Yield mistakes of the condition of frozen partitions.
+
+    :param read: the entries of the tables that its query reads, as far as they are defined.
+    """
+    frozen: str | None = vars(declared)["frozen"]
+    if frozen is None or not entry.dropped.isdisjoint({"freshness", "refresh_mode", "partitioned_by", "options"}):
+        return
+    try:
+        condition = parse_frozen(frozen)
+    except FrozenConditionError as error:
+        yield entry.document.text_mistake((*entry.location, "frozen"), error.problem.offset, error.problem.message)
+        return
+    decision, patterns = mode_decision(entry, declared), formatters(entry, declared)
+    problems = list(_frozen_problems(condition, decision.mode, declared.partition_keys, patterns))
+    for source in read:
+        if isinstance(source.declaration, SourceDeclaration) and source.declaration.watermark == "source":
+            problems.append(
+                ("", f"the watermark of {source.identifier} decides which partitions are refreshed; take 'frozen' away")
+            )
+    if not problems and not decision.mode.is_incremental:
+        for time in _SOME_TICKS:
+            calendar = Calendar(patterns, "UTC", time)
+            for spec in scheduled_partitions(time, decision.freshness, patterns, "UTC"):
+                if not problems and holds(condition, spec, calendar):
+                    message = f"a refresh of the schedule makes partitions that are frozen already, such as {describe(spec)} on"
+                    problems.append(("", f"{message} {time:%Y-%m-%d %H:%M}; write a longer time than the freshness"))
+    for key, problem in problems:
+        offset = frozen.find(key) if key else 0
+        yield entry.document.text_mistake((*entry.location, "frozen"), max(offset, 0), problem)
+
+
+_SOME_TICKS = (datetime(9000, 3, 1, tzinfo=UTC), datetime(9000, 3, 1, 13, 30, tzinfo=UTC))
+"""Times at which no scheduled partition may be frozen."""
+
+
+def _frozen_problems(
+    condition: FrozenCondition, mode: RefreshMode, keys: Sequence[str], patterns: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the keys of a condition with problems; the key is empty for a problem of the table."""
+    if mode is RefreshMode.CONTINUOUS:
+        yield "", "a table in continuous mode has no frozen partitions; take 'frozen' away, or write a schedule's freshness"
+        return
+    for each in comparisons(condition):
+        pattern = patterns.get(each.key)
+        if each.key not in plain_keys(keys):
+            yield each.key, f"{each.key!r} is no partition key{did_you_mean(each.key, keys)}; only keys can be compared"
+        elif pattern is None and not mode.is_incremental:
+            advice = "only keys of time can be compared, or write 'refresh_mode: incremental'"
+            yield each.key, f"{each.key!r} has no date formatter, and a refresh of the schedule replaces all its values; {advice}"
+        elif each.is_of_time and (pattern is None or "y" not in re.sub("'[^']*'", "", pattern)):
+            option = f"'partition.fields.{each.key}.date-formatter'"
+            yield each.key, f"a key that is compared with the time needs option {option} with a year, such as yyyy-MM-dd"
+        elif pattern is not None and not each.is_of_time:
+            try:
+                check_dates({each.key: str(each.value)}, {each.key: pattern})
+            except ValueError as error:
+                yield each.key, str(error)
 
 
 def incremental_mistakes(entry: Entry, declared: TableDeclaration, read: Iterable[Entry]) -> Iterator[Mistake]:

@@ -36,6 +36,7 @@ dynamic_tables:
   skip_unchanged: false
   late: refresh
   on_change: {raw.orders: ignore}
+  frozen: ds < {now - 30 days}
   partition_events: changed
   partition_events_limit: 20
   suspend_after_failures: 3

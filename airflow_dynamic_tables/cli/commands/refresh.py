@@ -233,6 +233,7 @@ def _request(arguments: Namespace, workspace: Workspace, defined: Definitions) -
         full_refresh=arguments.full_refresh,
         only_dirty=arguments.dirty,
         force=arguments.force,
+        replaces_frozen=arguments.force,
         catches_up=arguments.schedule_time is None and not arguments.dirty,
         is_scheduled=arguments.scheduled,
         waits=False,

@@ -142,10 +142,14 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """How tables determine a partition key. Tables that are missing in ``sources`` feed every partition."""
+    """How tables determine a partition key. Tables that are missing in ``sources`` feed every partition.
+
+    If it ``is_closed``, the query returns no row whose key is not of a partition of one of the ``sources``.
+    """
 
     sources: Mapping[str, KeySource]
     obstacles: tuple[Obstacle, ...] = ()
+    is_closed: bool = False
 
 
 ColumnTypes = Mapping[str, Mapping[str, str]]

@@ -92,6 +92,9 @@ class ReasonCode(StrEnum):
     SOURCES_CHANGED = "SOURCES_CHANGED"
     """Sources of these partitions changed."""
 
+    FROZEN = "FROZEN"
+    """All partitions that would be replaced are frozen."""
+
     NOT_INCREMENTAL = "NOT_INCREMENTAL"
     """It is not certain which partitions of an incremental table are out of date, so all rows are replaced."""
 

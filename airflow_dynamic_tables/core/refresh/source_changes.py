@@ -168,10 +168,18 @@ class MadePartitions:
         """Return whether a refresh has made a partition."""
         return bool(self._covering(spec))
 
+    def is_named(self, spec: Mapping[str, str | None]) -> bool:
+        """Return whether a refresh has made a partition without the complete table."""
+        return bool(spec) and any(made is not self.refreshes.get("") for made in self._covering(spec))
+
     def token(self, spec: Mapping[str, str | None]) -> str | None:
         """Return the token of the refresh that last made a partition; ``None`` if it is unknown."""
-        made = max(self._covering(spec), key=lambda each: each.version, default=None)
+        made = self.made(spec)
         return made.token if made is not None else None
+
+    def made(self, spec: Mapping[str, str | None]) -> Made | None:
+        """Return the refresh that last made a partition; ``None`` if none has."""
+        return max(self._covering(spec), key=lambda each: each.version, default=None)
 
     def _covering(self, spec: Mapping[str, str | None]) -> list[Made]:
         covering = chain.from_iterable(combinations(spec.items(), size) for size in range(len(spec) + 1))
@@ -183,12 +191,14 @@ class MadePartitions:
 class LateChanges:
     """Partitions older than the scheduled ones whose sources changed after they were made, oldest first, and the first change.
 
-    These are all rows if new partitions may be among them. The policy says whether the refresh replaces them.
+    These are all rows if new partitions may be among them. The policy says whether the refresh replaces them. ``frozen`` are
+    further ones, which stay as they are.
     """
 
     partitions: PartitionSet = NO_PARTITIONS
     why: str = ""
     policy: LatePolicy = LatePolicy.REPORT
+    frozen: PartitionSet = NO_PARTITIONS
 
     @property
     def to_refresh(self) -> PartitionSet:
@@ -197,6 +207,10 @@ class LateChanges:
 
     def __str__(self) -> str:
         """Return a sentence without a full stop; empty if there are none."""
+        return "; ".join(filter(None, (self._named, told_frozen(self.frozen))))
+
+    @property
+    def _named(self) -> str:
         if self.partitions.is_empty:
             return ""
         if self.policy is LatePolicy.REFRESH:
@@ -207,6 +221,11 @@ class LateChanges:
 
 NOTHING_LATE = LateChanges()
 """No late changes."""
+
+
+def told_frozen(changed: PartitionSet) -> str:
+    """Return how many frozen partitions have changed sources, without a full stop; empty if none has."""
+    return f"frozen partitions with changed sources: {len(changed)} ({changed.brief})" if not changed.is_empty else ""
 
 
 def sorted_text(spec: Mapping[str, str | None]) -> str:

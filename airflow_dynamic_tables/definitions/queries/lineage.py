@@ -85,7 +85,7 @@ def trace(query: str, key: str, types: ColumnTypes, settings: Mapping[str, str],
         return Lineage(
             {}, (_unreadable(ObstacleCode.UNREAD, "the query is not understood", "simplify it, or split it into views"),)
         )
-    return Lineage(tracer.sources(timezone), tuple(tracer.obstacles))
+    return Lineage(tracer.sources(timezone), tuple(tracer.obstacles), tracer.is_closed)
 
 
 def why_unreadable(query: str, settings: Mapping[str, str]) -> Obstacle | None:
@@ -110,6 +110,7 @@ class _Tracer:
         self.found: dict[str, list[Formula]] = {}
         self.blocked: set[str] = set()
         self.obstacles: list[Obstacle] = []
+        self._is_interrupted = False
         self._types = TracedTypes(types, assumed)
         self._visited: set[tuple[int, tuple[str, ...], Formula]] = set()
 
@@ -131,7 +132,14 @@ class _Tracer:
             else:
                 self._table(relation, formula)
         except BlockedError as error:
+            self._is_interrupted = True
             self._block(node, relation.env, error.obstacle)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the key of every row was traced to a table that does not feed every partition in another place."""
+        blocked = {name.lower() for name in self.blocked}
+        return not self._is_interrupted and bool(self.found) and blocked.isdisjoint(name.lower() for name in self.found)
 
     def sources(self, timezone: str) -> dict[str, KeySource]:
         """Return how tables determine the key. Names that differ in their case may be one table."""
@@ -173,6 +181,7 @@ class _Tracer:
             joins.check(inner)
             known = joins.spread(inner)
         except BlockedError as error:
+            self._is_interrupted = True
             self._block(select, env, error.obstacle)
             return
         for query in (each for each in own if isinstance(each, exp.Query | exp.Table)):

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.conditions import SourceFilters
+from airflow_dynamic_tables.core.refresh.frozen import FrozenCondition
 from airflow_dynamic_tables.core.refresh.key_sources import ColumnTypes, Lineage
 from airflow_dynamic_tables.core.refresh.merge_rules import MergeRule
 from airflow_dynamic_tables.core.refresh.permissions import Ability, Allowed
@@ -139,6 +140,14 @@ class QueryProblem:
     unread: bool = False
 
 
+class FrozenConditionError(ValueError):
+    """A text that is no condition of frozen partitions, with the position of the problem."""
+
+    def __init__(self, problem: QueryProblem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
     """A capability that a query needs besides SQL, at a character offset."""
@@ -199,6 +208,16 @@ def analyse_condition(text: str) -> Condition:
     from airflow_dynamic_tables.definitions.queries import parsing
 
     return parsing.analyse_condition(text)
+
+
+def parse_frozen(text: str) -> FrozenCondition:
+    """Parse a condition of frozen partitions: comparisons of keys with values, of which ``{now - 30 days}`` is a time.
+
+    :raises FrozenConditionError: if it is none.
+    """
+    from airflow_dynamic_tables.definitions.queries import freezing
+
+    return freezing.parse_frozen(text)
 
 
 def refusals(needs: Iterable[Need], allowed: Allowed) -> tuple[QueryProblem, ...]:

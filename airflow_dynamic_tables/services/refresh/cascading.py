@@ -26,6 +26,7 @@ from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import lineage
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.services.queries import inline_views
+from airflow_dynamic_tables.services.refresh.frozen_partitions import frozen_partitions
 from airflow_dynamic_tables.services.refresh.requests import (
     RefreshRequest,
     Skipped,
@@ -167,16 +168,26 @@ class _Follower:
             return own, "it had no version yet, so its own refresh was made"
         following = {step.table: self._following(step) for step in self.parents}
         known = _union(partitions for partitions in following.values() if partitions is not None)
+        if known.is_whole and own.table.frozen is not None:
+            return own, f"{_names(following)} was replaced as a whole, and it has frozen partitions, so its own refresh was made"
         if known.is_whole:
             whole = replace(own, schedule_time=whole_table_time(self.workspace, own.table), full_refresh=True)
             return whole, f"{_names(following)} was replaced as a whole"
         unknown = {name: None for name, partitions in following.items() if partitions is None}
         if not unknown:
-            return replace(own, partitions=known), f"the partitions that follow from {_names(following)}"
+            return replace(own, partitions=self._thawed(own, known)), f"the partitions that follow from {_names(following)}"
         why = f"which partitions follow from {_names(unknown)} is not known, so its own refresh was made"
         if known.is_empty:
             return own, why
-        return replace(own, partitions=known.union(requested_partitions(own))), f"{why}, and those that follow from the others"
+        every = known.union(requested_partitions(own))
+        if every.is_whole and own.table.frozen is not None:
+            return own, why
+        return replace(own, partitions=self._thawed(own, every)), f"{why}, and those that follow from the others"
+
+    def _thawed(self, request: RefreshRequest, partitions: PartitionSet) -> PartitionSet:
+        """Return partitions without the frozen ones, which only a user replaces."""
+        frozen = frozen_partitions(self.workspace, request, self.workspace.look_up(request.table.identifier))
+        return partitions if frozen is None else frozen.split(partitions)[0]
 
     def _own(self) -> RefreshRequest:
         """Return the request that a user would make for the table with the same options."""

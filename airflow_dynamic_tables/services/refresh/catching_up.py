@@ -329,7 +329,8 @@ def _after(request: RefreshRequest, fresh: datetime, begins: str) -> RefreshRequ
     if reached < request.schedule_time:
         token = str(uuid5(NAMESPACE_URL, f"{request.token}/{reached.isoformat()}"))
         sentence = f"{begins} {partitions.brief}; the ticks from then up to {request.schedule_time.isoformat()} follow"
-        return replace(request, token=token, schedule_time=reached, missed=partitions, begins=sentence)
+        until = request.latest_time
+        return replace(request, token=token, schedule_time=reached, until=until, missed=partitions, begins=sentence)
     own = requested_partitions(request)
     missed = PartitionSet.of(spec for spec in partitions if not own.covers(spec))
     return request if missed.is_empty else replace(request, missed=missed, begins=f"{begins} {missed.brief}")

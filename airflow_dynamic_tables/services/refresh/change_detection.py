@@ -19,6 +19,7 @@ from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.refresh.catching_up import caught_up, standing
 from airflow_dynamic_tables.services.refresh.comparison import Comparison
+from airflow_dynamic_tables.services.refresh.frozen_partitions import without_frozen
 from airflow_dynamic_tables.services.refresh.incremental import find_changed
 from airflow_dynamic_tables.services.refresh.late_changes import find_late
 from airflow_dynamic_tables.services.refresh.planning import Bound, ToDo, bind_inputs
@@ -64,6 +65,7 @@ class Idle:
     reason: Reason
     version: Version | None = None
     growth: Growth | None = None
+    late: LateChanges = NOTHING_LATE
 
 
 def what_remains(
@@ -87,7 +89,10 @@ def requested_work(
     partitions = planned_partitions(request, registered.columns, growth)
     if request.partitions is None:
         partitions = with_undone(partitions, registered, request.table.partition_keys)
-    return request, ToDo(partitions, growth)
+    if request.table.frozen is None or request.is_incremental or request.only_dirty:
+        return request, ToDo(partitions, growth)
+    partitions, frozen = without_frozen(workspace, request, registered, partitions)
+    return request, ToDo(partitions, growth, frozen=frozen)
 
 
 def decide(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, to_do: ToDo) -> ToDo | Idle:
@@ -99,6 +104,8 @@ def decide(workspace: Workspace, request: RefreshRequest, registered: Registered
         return _dirty(workspace, request, registered)
     if request.is_incremental and to_do.growth is None:
         return _incremental(workspace, request, registered)
+    if to_do.partitions.is_empty and not to_do.frozen.is_empty:
+        return Idle(Reason(ReasonCode.FROZEN, f"{to_do.frozen.brief} stay as they are, because frozen"), registered.current())
     remaining = _without_unchanged(workspace, request, registered, to_do)
     if isinstance(remaining, Idle) or (nothing := _nothing_to_do(request, remaining)) is None:
         return remaining
@@ -110,7 +117,8 @@ def _incremental(workspace: Workspace, request: RefreshRequest, registered: Regi
     to_do = find_changed(workspace, request, registered)
     if not to_do.partitions.is_empty or to_do.change is None:
         return to_do
-    return Idle(Reason(ReasonCode.UNCHANGED, to_do.change.text), registered.current())
+    why = "; ".join(filter(None, (to_do.change.text, str(to_do.late))))
+    return Idle(Reason(ReasonCode.UNCHANGED, why), registered.current(), late=to_do.late)
 
 
 def _dirty(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> ToDo | Idle:
@@ -127,7 +135,7 @@ def _dirty(workspace: Workspace, request: RefreshRequest, registered: Registered
         else find_late(workspace, request, registered, Comparison(workspace, registered, bound, request.sources))
     )
     if late.partitions.is_empty:
-        return Idle(nothing)
+        return Idle(replace(nothing, text="; ".join(filter(None, (nothing.text, str(late))))))
     return ToDo(late.partitions, None, bound, current.token, late)
 
 
@@ -155,14 +163,14 @@ def _without_unchanged(workspace: Workspace, request: RefreshRequest, registered
         moved = detect_changes(workspace, request, registered, asked, growth)
     late = _late(workspace, request, registered, moved) if growth is None else NOTHING_LATE
     if moved.holds and moved.version is not None and late.to_refresh.is_empty:
-        why = "; ".join(filter(None, (moved.why, str(late))))
-        return Idle(Reason(ReasonCode.UNCHANGED, why), moved.version, growth)
+        why = "; ".join(filter(None, (moved.why, to_do.without_frozen, str(late))))
+        return Idle(Reason(ReasonCode.UNCHANGED, why), moved.version, growth, late)
     partitions = moved.partitions.union(late.to_refresh)
     log.info("Building %s of %s: %s.", partitions.brief, request.table.identifier, late if moved.holds else moved.why)
     # The binding of a source with a watermark depends on the partitions that are replaced.
     is_bound_for_these = growth is None or moved.partitions == asked
     base = moved.version.token if moved.version is not None else None
-    return ToDo(partitions, growth, moved.bound if is_bound_for_these else None, base, late)
+    return ToDo(partitions, growth, moved.bound if is_bound_for_these else None, base, late, frozen=to_do.frozen)
 
 
 def _late(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, moved: Moved) -> LateChanges:

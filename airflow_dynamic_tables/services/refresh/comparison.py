@@ -75,6 +75,24 @@ class Comparison:
         common = set.intersection(*found) or found[0]
         return tuple(key for key in self._bound.table.partition_keys if key in common)
 
+    def all_partitions(self, keys: Sequence[str], *, only_days: bool = False) -> list[dict[str, str]] | None:
+        """Return the partitions, by some keys, of which the query may return rows now; ``None`` if they are unknown.
+
+        :param only_days: as of :meth:`~airflow_dynamic_tables.core.refresh.key_sources.AffectedPartitions.specs`.
+        """
+        if not keys or not all(key in self._lineage and self._lineage[key].is_closed for key in keys):
+            return None
+        found: list[dict[str, str]] = []
+        for source in self._bound.sources:
+            if not any(source.identifier in self._lineage[key].sources for key in keys):
+                continue
+            partitions = source.state.partitions if source.state is not None else None
+            specs = self._mapping(source.identifier).affected(partitions).specs(keys, only_days=only_days)
+            if specs is None:
+                return None
+            found += specs
+        return found
+
     def _determined_by(self, source: SourceBinding) -> set[str]:
         """Return the partition keys whose values follow from the partition that a row of a source is in."""
         partitions = (source.state.partitions if source.state is not None else None) or {}

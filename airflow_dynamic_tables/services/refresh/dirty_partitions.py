@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from airflow_dynamic_tables.core.refresh.reasons import OnChange
 from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions, sorted_text
@@ -26,6 +27,7 @@ class DirtySearch:
     """Search for the dirty partitions of a table.
 
     :param keys: the partition keys that distinguish the partitions that are searched for.
+    :param every: further partitions that may be dirty, if a change that cannot be mapped is searched for partition by partition.
     :param is_incremental: whether the table must equal its query: sources without versions or that were not read before, and
         changes of the table by other engines count, too.
     """
@@ -36,12 +38,14 @@ class DirtySearch:
         comparison: Comparison,
         made: MadePartitions,
         keys: Sequence[str],
+        every: Sequence[Spec] | None = None,
         *,
         is_incremental: bool = False,
     ) -> None:
         self._comparison = comparison
         self._made = made
         self._keys = tuple(keys)
+        self._every = every or ()
         self._on_change = table.on_change
         self._is_incremental = is_incremental
         self._found: dict[str | None, list[_Effect]] = {}
@@ -52,22 +56,25 @@ class DirtySearch:
             return ""  # it has the partitions that were scheduled or requested, and no others
         return next((effect.change.why for effect in self._effects(self._made.token({})) if effect.partitions is None), "")
 
-    def dirty(self, is_wanted: Callable[[Spec], bool] = lambda _: True) -> Iterator[tuple[Spec, str]]:
+    def dirty(
+        self, is_wanted: Callable[[Spec], bool] = lambda _: True, why: Callable[[Spec], str] = lambda _: ""
+    ) -> Iterator[tuple[Spec, str]]:
         """Yield the dirty partitions with their first changes.
 
         Partitions that no refresh has made are omitted, unless one has made the complete table.
 
         :param is_wanted: other partitions are not compared.
+        :param why: returns another reason why a partition is dirty; empty if there is none.
         """
         for spec in self._candidates():
-            if self._made.covers(spec) and is_wanted(spec) and (why := self._why(spec)):
-                yield spec, why
+            if self._made.covers(spec) and is_wanted(spec) and (found := why(spec) or self._why(spec)):
+                yield spec, found
 
     def _candidates(self) -> Sequence[Spec]:
         """Return the partitions that the table has or had, and those that a source got."""
         effects = self._effects(self._made.token({})) if self._made.is_complete else ()
         of_sources = (spec for effect in effects for spec in (effect.partitions or {}).values())
-        return self._made.specs(self._keys, self._comparison.now, of_sources)
+        return self._made.specs(self._keys, self._comparison.now, chain(of_sources, self._every))
 
     def _why(self, spec: Spec) -> str:
         effects = self._effects(self._made.token(spec))

@@ -6,16 +6,18 @@ Partitions that cannot be determined are all rows, unless the table is ``increme
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from itertools import islice
 
 from airflow_dynamic_tables.core.partition_dates import normalised
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode
-from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions
+from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, LateChanges
 from airflow_dynamic_tables.core.schedule import RefreshMode
 from airflow_dynamic_tables.exceptions import DynamicTableError, UnsupportedError
 from airflow_dynamic_tables.services.refresh.comparison import Comparison
-from airflow_dynamic_tables.services.refresh.dirty_partitions import DirtySearch
+from airflow_dynamic_tables.services.refresh.dirty_partitions import DirtySearch, Spec
+from airflow_dynamic_tables.services.refresh.frozen_partitions import FrozenPartitions, frozen_partitions
 from airflow_dynamic_tables.services.refresh.merges import Merges
 from airflow_dynamic_tables.services.refresh.planning import Bound, Merging, ToDo, bind_inputs
 from airflow_dynamic_tables.services.refresh.preview import why_it_varies
@@ -27,75 +29,136 @@ log = logging.getLogger(__name__)
 _CAUSES = 3
 """Limit of changes that the reason of a refresh names, each with its partitions."""
 
+_TOO_MANY = f"more than {MOST_PARTITIONS:,} partitions changed"
+
 
 def find_changed(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> ToDo:
     """Return the work of an incremental refresh; its partitions are none if the table equals its query.
 
-    :raises UnsupportedError: if all rows must be replaced and the table is ``incremental_strict``.
+    :raises UnsupportedError: if all rows must be replaced and the table is ``incremental_strict`` or has frozen partitions.
     """
     version = registered.current()
     if version is None:
         return ToDo(WHOLE_TABLE)
     bound: Bound | None = None
     merging: Merging | None = None
+    late = NOTHING_LATE
     try:
         bound = bind_inputs(workspace, request, WHOLE_TABLE)
-        partitions, why, merging = _search(workspace, request, registered, bound)
+        frozen = frozen_partitions(workspace, request, registered)
+        search = _Search(workspace, request, registered, bound)
+        if frozen is None:
+            partitions, why, merging = search.partitions()
+        else:
+            partitions, why, late = search.without(frozen)
     except (DynamicTableError, OSError) as error:
+        if request.table.frozen is not None:
+            raise  # all rows must not be replaced
         # The refresh meets the same error and handles it.
         partitions, why = WHOLE_TABLE, f"it is not known which sources changed: {error}"
-    code = ReasonCode.SOURCES_CHANGED
-    if partitions.is_whole and merging is None:
-        code = ReasonCode.NOT_INCREMENTAL
-        if request.table.mode is RefreshMode.INCREMENTAL_STRICT:
+    is_all = partitions.is_whole and merging is None
+    if is_all and request.table.mode is RefreshMode.INCREMENTAL_STRICT:
+        raise UnsupportedError(
+            f"{request.table.identifier} has refresh_mode: incremental_strict and cannot be refreshed by partition: {why}. "
+            f"Refresh all rows once with: dynamic-tables refresh {request.table.identifier} --full-refresh"
+        )
+    change = Reason(ReasonCode.NOT_INCREMENTAL if is_all else ReasonCode.SOURCES_CHANGED, why)
+    return ToDo(partitions, bound=bound, base=version.token, late=late, change=change, merging=merging)
+
+
+class _Search:
+    """The search for the partitions of a table whose rows may differ from those that its query returns now."""
+
+    def __init__(self, workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, bound: Bound) -> None:
+        self._workspace = workspace
+        self._request = request
+        self._registered = registered
+        self._bound = bound
+        self._made = workspace.ledger.made_partitions(bound.table.identifier)
+        self._comparison = Comparison(workspace, registered, bound, request.sources)
+        self._keys = self._comparison.mapped_keys
+
+    def partitions(self) -> tuple[PartitionSet, str, Merging | None]:
+        """Return the changed partitions, or all rows, why, and how their new rows can be merged, if they can."""
+        if why := self._why_incomplete() or self._why_recipe() or self._why_varying() or self._why_undone():
+            return WHOLE_TABLE, why, None
+        partitions, why = self._changed()
+        if partitions.is_empty:
+            return partitions, why, None
+        workspace, request, bound = self._workspace, self._request, self._bound
+        merges = Merges(workspace, self._registered, bound, self._comparison, self._made, request.sources)
+        found = merges.find(partitions)
+        if isinstance(found, str):
+            log.debug("New rows of the sources of %s are not merged: %s.", bound.table.identifier, found)
+            return partitions, why, None
+        return partitions, f"{why}; only the rows added since are computed", found
+
+    def _changed(self) -> tuple[PartitionSet, str]:
+        """Return the partitions that changed, and why."""
+        search = self._changes()
+        if why := search.why_any():
+            return WHOLE_TABLE, why
+        found = list(islice(search.dirty(), MOST_PARTITIONS + 1))
+        return (WHOLE_TABLE, _TOO_MANY) if len(found) > MOST_PARTITIONS else self._explained(found)
+
+    def without(self, frozen: FrozenPartitions) -> tuple[PartitionSet, str, LateChanges]:
+        """Return the changed partitions that are not frozen, and those that are.
+
+        What concerns all rows concerns all of these, so they are listed. New rows are not merged, because some may be of frozen
+        partitions.
+
+        :raises UnsupportedError: if they cannot be listed.
+        """
+        every = self._comparison.all_partitions(self._keys)
+        search = self._changes(every)
+        other, recipe = self._why_varying(), self._bound.recipe
+
+        def why(spec: Spec) -> str:
+            made = self._made.made(spec)
+            return other or (self._bound.why_other_recipe if made is None or made.recipe != recipe else "")
+
+        unlisted = self._why_incomplete() or self._why_undone()
+        if not unlisted and every is None:
+            unlisted = other or self._why_recipe() or search.why_any()
+        dirty = list(search.dirty(why=why)) if not unlisted else []
+        if not unlisted and dirty and not frozen.keys <= {*self._keys}:
+            unlisted = f"the partitions are not told apart by {', '.join(sorted(frozen.keys - {*self._keys}))}: {dirty[0][1]}"
+        found = [each for each in dirty if not frozen.include(each[0])]
+        if len(found) > MOST_PARTITIONS:
+            unlisted = _TOO_MANY
+        if unlisted:
+            name = self._bound.table.identifier
             raise UnsupportedError(
-                f"{request.table.identifier} has refresh_mode: incremental_strict and cannot be refreshed by partition: {why}. "
-                f"Refresh all rows once with: dynamic-tables refresh {request.table.identifier} --full-refresh"
+                f"{name} has frozen partitions ({self._bound.table.frozen}), and it is not known which other ones to replace: "
+                f"{unlisted}. Replace all rows, also the frozen ones, with: dynamic-tables refresh {name} --full-refresh --force"
             )
-    return ToDo(partitions, bound=bound, base=version.token, change=Reason(code, why), merging=merging)
+        changed = PartitionSet.of(spec for spec, _ in dirty if frozen.include(spec))
+        return *self._explained(found), LateChanges(frozen=changed)
 
+    def _changes(self, every: Sequence[Spec] | None = None) -> DirtySearch:
+        return DirtySearch(self._bound.table, self._comparison, self._made, self._keys, every, is_incremental=True)
 
-def _search(
-    workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, bound: Bound
-) -> tuple[PartitionSet, str, Merging | None]:
-    """Return the partitions that changed, why, and how their new rows can be merged, if they can."""
-    table = bound.table
-    made = workspace.ledger.made_partitions(table.identifier)
-    if not made.is_complete:
-        return WHOLE_TABLE, "no refresh has made the complete table yet", None
-    if made.recipes != {bound.recipe}:
-        return WHOLE_TABLE, bound.why_other_recipe, None
-    if why := why_it_varies(table):
-        return WHOLE_TABLE, why, None
-    if registered.loaded.undone():
-        return WHOLE_TABLE, "another engine changed the table", None
-    comparison = Comparison(workspace, registered, bound, request.sources)
-    partitions, why = _changed(registered, bound, comparison, made)
-    if partitions.is_empty:
-        return partitions, why, None
-    found = Merges(workspace, registered, bound, comparison, made, request.sources).find(partitions)
-    if isinstance(found, str):
-        log.debug("New rows of the sources of %s are not merged: %s.", table.identifier, found)
-        return partitions, why, None
-    return partitions, f"{why}; only the rows added since are computed", found
+    def _why_incomplete(self) -> str:
+        return "" if self._made.is_complete else "no refresh has made the complete table yet"
 
+    def _why_undone(self) -> str:
+        return "another engine changed the table" if self._registered.loaded.undone() else ""
 
-def _changed(registered: RegisteredTable, bound: Bound, comparison: Comparison, made: MadePartitions) -> tuple[PartitionSet, str]:
-    """Return the partitions that changed, and why."""
-    search = DirtySearch(bound.table, comparison, made, comparison.mapped_keys, is_incremental=True)
-    if why := search.why_any():
-        return WHOLE_TABLE, why
-    found = list(islice(search.dirty(), MOST_PARTITIONS + 1))
-    if len(found) > MOST_PARTITIONS:
-        return WHOLE_TABLE, f"more than {MOST_PARTITIONS:,} partitions changed"
-    if not found and (excluded := comparison.why_without_effect):
-        return NO_PARTITIONS, f"no change since its partitions were made has an effect: {excluded}"
-    if not found:
-        return NO_PARTITIONS, f"nothing that it reads has moved since its partitions were made: {bound.versions}"
-    causes: dict[str, list[dict[str, str]]] = {}
-    for spec, why in found:
-        causes.setdefault(why, []).append(dict(spec))
-    texts = [f"{PartitionSet.of(specs).brief}: {why}" for why, specs in islice(causes.items(), _CAUSES)]
-    if len(causes) > _CAUSES:
-        texts.append(f"and {len(causes) - _CAUSES} more changes")
-    return normalised(PartitionSet.of(spec for spec, _ in found), registered.columns), "; ".join(texts)
+    def _why_varying(self) -> str:
+        return why_it_varies(self._bound.table) or ""
+
+    def _why_recipe(self) -> str:
+        return self._bound.why_other_recipe if self._made.recipes != {self._bound.recipe} else ""
+
+    def _explained(self, found: Sequence[tuple[Spec, str]]) -> tuple[PartitionSet, str]:
+        if not found and (excluded := self._comparison.why_without_effect):
+            return NO_PARTITIONS, f"no change since its partitions were made has an effect: {excluded}"
+        if not found:
+            return NO_PARTITIONS, f"nothing that it reads has moved since its partitions were made: {self._bound.versions}"
+        causes: dict[str, list[dict[str, str]]] = {}
+        for spec, why in found:
+            causes.setdefault(why, []).append(dict(spec))
+        texts = [f"{PartitionSet.of(specs).brief}: {why}" for why, specs in islice(causes.items(), _CAUSES)]
+        if len(causes) > _CAUSES:
+            texts.append(f"and {len(causes) - _CAUSES} more changes")
+        return normalised(PartitionSet.of(spec for spec, _ in found), self._registered.columns), "; ".join(texts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -15,6 +16,7 @@ from airflow_dynamic_tables.ledger.base import HOLDING
 from airflow_dynamic_tables.services.refresh.catching_up import MOST_PARTITIONS
 from airflow_dynamic_tables.services.refresh.comparison import Comparison
 from airflow_dynamic_tables.services.refresh.dirty_partitions import DirtySearch, Spec
+from airflow_dynamic_tables.services.refresh.frozen_partitions import FrozenPartitions, frozen_partitions
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 
@@ -34,16 +36,33 @@ def find_late(workspace: Workspace, request: RefreshRequest, registered: Registe
     scheduled = scheduled_partitions(request.schedule_time, table.freshness, table.formatters, table.timezone)
     starts = [start_of(spec, table.formatters) for spec in scheduled]
     before = max(starts) + _INSTANT if request.only_dirty else min(starts)
-    search = DirtySearch(table, comparison, made, tuple(table.formatters))
-    if why := search.why_any():
-        late = LateChanges(WHOLE_TABLE, why, policy)
-    elif found := list(search.dirty(partial(_is_before, table, before))):
-        found.sort(key=lambda each: start_of(each[0], table.formatters))
-        specs = PartitionSet.of(spec for spec, _ in found[:MOST_PARTITIONS])  # the next refresh continues with the others
-        late = LateChanges(normalised(specs, registered.columns), found[0][1], policy)
+    frozen = frozen_partitions(workspace, request, registered)
+    keys = tuple(table.formatters)
+    every = comparison.all_partitions(keys, only_days=True) if frozen is not None else None
+    search = DirtySearch(table, comparison, made, keys, every)
+    if (why := search.why_any()) and every is None:
+        # Without frozen partitions, all rows are replaced. With them, it is not known which other ones to replace.
+        late = LateChanges(WHOLE_TABLE, why, policy if frozen is None else LatePolicy.REPORT)
     else:
-        return NOTHING_LATE
+        late = _named(registered, table, policy, frozen, search.dirty(partial(_is_before, table, before)))
+    if late.partitions.is_empty:
+        return late
     return late if request.only_dirty else _without_held(workspace, request, late)
+
+
+def _named(
+    registered: RegisteredTable,
+    table: DynamicTable,
+    policy: LatePolicy,
+    frozen: FrozenPartitions | None,
+    dirty: Iterable[tuple[Spec, str]],
+) -> LateChanges:
+    """Return dirty partitions in the order of their times, as many as one commit may replace, and the frozen ones of them."""
+    found = sorted(dirty, key=lambda each: start_of(each[0], table.formatters))
+    thawed = [each for each in found if frozen is None or not frozen.include(each[0])]
+    specs = PartitionSet.of(spec for spec, _ in thawed[:MOST_PARTITIONS])  # the next refresh continues with the others
+    stay = PartitionSet.of(spec for spec, _ in found if frozen is not None and frozen.include(spec))
+    return LateChanges(normalised(specs, registered.columns), thawed[0][1] if thawed else "", policy, stay)
 
 
 def _without_held(workspace: Workspace, request: RefreshRequest, late: LateChanges) -> LateChanges:

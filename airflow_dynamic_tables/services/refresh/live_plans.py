@@ -34,6 +34,8 @@ class LivePlan(TablePlan):
     """The partitions that would be replaced. Empty: the complete table; null: none."""
     expected_seconds: float | None = None
     """The duration of the earlier refresh with the most similar number of partitions; null: there was none."""
+    frozen_changed: int | None = None
+    """The number of frozen partitions whose sources changed; null: the table has no frozen partitions."""
     downstream: tuple[str, ...] = ()
     """The tables that read this one, which a new version would make out of date."""
 
@@ -43,12 +45,14 @@ def live_plan(workspace: Workspace, plan: TablePlan, table: DynamicTable, defini
     request = RefreshRequest(
         table, definitions.sources, plan.schedule_time, token="", owner="", catches_up=True, is_scheduled=True
     )
-    found = items(plan)
+    found = dict(items(plan))
     try:
         registered = registered_or_new(workspace, table)
         request, decided = _decided(workspace, request, registered)
     except (DynamicTableError, OSError) as error:
         return LivePlan(**found, reason=str(error))
+    if table.frozen is not None:
+        found["frozen_changed"] = len(decided.late.frozen)
     if isinstance(decided, Idle):
         action = RefreshAction.NO_DATA if decided.version is not None else RefreshAction.SKIP
         return LivePlan(**found, action=action, reason_code=decided.reason.code, reason=decided.reason.text)

@@ -13,7 +13,7 @@ from datetime import datetime
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable, CatalogView
 from airflow_dynamic_tables.core.formats import FORMATS, VIEW, is_placed_by_entry
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
-from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.plain import to_plain
 from airflow_dynamic_tables.core.refresh.permissions import Allowed
 from airflow_dynamic_tables.core.refresh.plan import BoundTime, FunctionBinding, Merge, RefreshPlan, SourceBinding, named_times
@@ -370,7 +370,8 @@ class ToDo:
 
     ``partitions`` are the partitions to replace, ``growth`` the sources with a watermark. ``bound`` are the inputs if they were
     already compared with those of the version of token ``base``. ``late`` are older partitions whose sources changed, ``change``
-    is the reason for the partitions of an incremental refresh. ``merging`` is for inputs that are still ``bound``.
+    is the reason for the partitions of an incremental refresh. ``merging`` is for inputs that are still ``bound``. ``frozen`` are
+    partitions that are left out.
     """
 
     partitions: PartitionSet
@@ -380,6 +381,7 @@ class ToDo:
     late: LateChanges = NOTHING_LATE
     change: Reason | None = None
     merging: Merging | None = None
+    frozen: PartitionSet = NO_PARTITIONS
 
     def bound_since(self, current: Version | None) -> Bound | None:
         """Return the compared inputs if there was no commit since; a later commit may have read newer inputs."""
@@ -389,11 +391,17 @@ class ToDo:
         """Return the merge if there was no commit since."""
         return self.merging if self.bound_since(current) is not None else None
 
+    @property
+    def without_frozen(self) -> str:
+        """A sentence about frozen partitions without a full stop; empty if there are none."""
+        return f"without {self.frozen.brief}, frozen" if not self.frozen.is_empty else ""
+
     def explained(self, reason: Reason) -> Reason:
         """Add the state of the sources to the reason of the refresh."""
         if self.change is not None:
-            return Reason(self.change.code, f"{reason.text}; {self.change.text}")
-        text = "; ".join(filter(None, (reason.text, str(self.growth or ""), str(self.late))))
+            text = "; ".join(filter(None, (reason.text, self.change.text, str(self.late))))
+            return Reason(self.change.code, text)
+        text = "; ".join(filter(None, (reason.text, str(self.growth or ""), self.without_frozen, str(self.late))))
         is_only_late = not self.partitions.is_empty and self.partitions == self.late.to_refresh
         return Reason(ReasonCode.LATE_DATA if is_only_late else reason.code, text)
 

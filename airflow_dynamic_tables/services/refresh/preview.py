@@ -56,6 +56,8 @@ class TablePlan:
     catch_up_reason: str | None = None
     times: tuple[str, ...] | None = None
     """The values of the query's functions of time."""
+    frozen: str | None = None
+    """The condition of partitions that refreshes leave as they are."""
 
 
 def preview(table: DynamicTable, schedule_time: datetime, sources: Mapping[TableIdentifier, Source]) -> TablePlan:
@@ -84,6 +86,7 @@ def preview(table: DynamicTable, schedule_time: datetime, sources: Mapping[Table
         strategy=choice.strategy if choice else None,
         strategy_reason=choice.reason if choice else None,
         times=tuple(f"{name} is {sql}" for name, sql in named_times(table.expanded_query, times).items()) or None,
+        frozen=table.frozen,
     )
 
 

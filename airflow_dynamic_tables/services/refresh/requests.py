@@ -97,8 +97,10 @@ class RefreshRequest:
       ``missed``, ``since`` (the end of the unbroken ticks) and the sentence ``begins``.
     * ``is_reported``: the caller learns of the version from a report, see
       :mod:`~airflow_dynamic_tables.services.maintenance.sweeping`.
+    * ``until`` is the schedule time that was asked for, if missed ticks are made first, for an earlier one.
     * ``is_scheduled``: not requested by a user, so the refresh may be skipped if nothing has changed.
     * ``force``: refresh a suspended table, which stays suspended.
+    * ``replaces_frozen``: frozen partitions that a user asked for are replaced, too.
     * ``batch``: a batch of a stream, written by a job that is already running.
     * ``is_one_off``: the table is created once and has no data timestamp.
     * ``is_by_hand``: the parents are only needed up to the time of the partitions.
@@ -134,6 +136,8 @@ class RefreshRequest:
     complete_until: datetime | None = None
     unbroken: bool | None = None
     only_dirty: bool = False
+    replaces_frozen: bool = False
+    until: datetime | None = None
 
     def __post_init__(self) -> None:
         """Check that the request is valid."""
@@ -154,6 +158,16 @@ class RefreshRequest:
         """Whether the changes of the sources determine which partitions are replaced, not the schedule time."""
         is_asked_for = self.partitions is not None or self.full_refresh or self.only_dirty or self.batch is not None
         return (self.is_scheduled or self.catches_up) and not is_asked_for and self.table.is_incremental
+
+    @property
+    def thaws(self) -> bool:
+        """Whether it replaces frozen partitions: only if a user named them and insists."""
+        return self.replaces_frozen and (self.partitions is not None or self.full_refresh or self.only_dirty)
+
+    @property
+    def latest_time(self) -> datetime:
+        """The schedule time that was asked for."""
+        return self.until or self.schedule_time
 
     @property
     def has_watermark(self) -> bool:
