@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -9,7 +10,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
-from airflow_dynamic_tables.clients.delta.log import DeltaLog
+from airflow_dynamic_tables.clients.delta.log import Action, DeltaLog
 from airflow_dynamic_tables.clients.delta.snapshots import DeltaFile, DeltaSnapshot, file_uri, open_snapshot
 from airflow_dynamic_tables.clients.files import Deleted
 from airflow_dynamic_tables.clients.stores import EntryStore, Store
@@ -103,6 +104,10 @@ def unreadable_by_name(snapshot: DeltaSnapshot) -> str | None:
     return None
 
 
+_MOST_REWRITES = 10
+"""Most entries of the log that are looked at for compactions."""
+
+
 def state(snapshot: DeltaSnapshot, *, by_files: bool = True) -> SourceState:
     """Return the state of a version.
 
@@ -117,7 +122,43 @@ def state(snapshot: DeltaSnapshot, *, by_files: bool = True) -> SourceState:
         location=snapshot.location,
         schema=schema_digest(f"{snapshot.schema} {','.join(snapshot.partition_keys)}"),
         partitions=lasting_fingerprints(listed) if by_files else {"": version},
+        same_rows=tuple(map(str, _rewritten(snapshot))) if by_files else (),
     )
+
+
+def _rewritten(snapshot: DeltaSnapshot) -> list[int]:
+    """Return earlier versions with the same rows in other files, newest first: those before others' compactions.
+
+    A log may declare any change to be none. So the partitions, and the number of rows of each, must be the same, too.
+    """
+    log = DeltaLog(snapshot.location)
+    earlier: list[int] = []
+    try:
+        for version in range(snapshot.version, max(snapshot.version - _MOST_REWRITES, 0), -1):
+            if not _only_rewrites(log.entry(version) or []):
+                break
+            earlier.append(version - 1)
+        before = open_snapshot(snapshot.location, earlier[-1]) if earlier else None
+    except (CatalogUnavailableError, VersionNotFoundError):
+        return []  # the log does not reach back so far any more
+    return earlier if before is not None and _rows(before) == _rows(snapshot) is not None else []
+
+
+def _only_rewrites(entry: Sequence[Action]) -> bool:
+    """Return whether an entry leaves rows, columns and properties as they are, according to itself."""
+    changes = [said for action in entry for kind, said in action.items() if kind in ("add", "remove")]
+    is_other = any(kind in ("metaData", "protocol") for action in entry for kind in action)
+    return bool(entry) and not is_other and not any(map(_changes_rows, changes))
+
+
+def _rows(snapshot: DeltaSnapshot) -> Counter[tuple[tuple[str, str | None], ...]] | None:
+    """Return the number of rows of each partition; ``None`` if the log does not say it."""
+    rows: Counter[tuple[tuple[str, str | None], ...]] = Counter()
+    for file in snapshot.files:
+        if file.rows is None:
+            return None
+        rows[tuple(sorted(file.partition.items()))] += file.rows
+    return rows
 
 
 def parts(files: Sequence[DeltaFile], snapshot: DeltaSnapshot) -> tuple[SourcePart, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
@@ -276,6 +278,40 @@ def test_rows_are_counted_by_the_log(tmp_path: Path) -> None:
     assert [count_rows(source(root), (), spec, 9) for spec in ({}, {"ds": "a"}, {"ds": "c"})] == [3, 2, 0]
     with pytest.raises(ConfigurationError, match=r"Source lake\.raw\.orders has no partition key hh; it has: ds"):
         count_rows(source(root), (), {"hh": "1"}, 9)
+
+
+def test_a_compaction_is_no_change(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    orders(root, (1, "a"), (2, "b"))
+    orders(root, (3, "a"), mode="append")
+    before = state(root)
+    DeltaTable(str(root)).optimize.compact()
+    compacted = state(root)
+    assert compacted.partitions != before.partitions
+    assert difference(before, compacted) is None
+    orders(root, (4, "a"), mode="append")
+    DeltaTable(str(root)).optimize.compact()
+    assert difference(before, state(root)) is not None, "rows came in between"
+    DeltaTable(str(root)).restore(int(before.version))
+    assert difference(compacted, state(root)) is not None, "a restoration is a change, and which one is not looked at"
+
+
+@pytest.mark.parametrize("lost", ["rows", "partition"])
+def test_a_rewrite_that_loses_rows_is_a_change_whatever_it_says(tmp_path: Path, lost: str) -> None:
+    root = tmp_path / "t"
+    orders(root, (1, "a"), (2, "b"), (3, "b"))
+    before = state(root)
+    (whole,) = [file for file in DeltaTable(str(root)).file_uris() if "ds=b" in file]
+    name = f"ds=b/{Path(whole).name}"
+    removed = {"path": name, "partitionValues": {"ds": "b"}, "size": 1, "deletionTimestamp": 0, "dataChange": False}
+    actions: list[dict[str, Any]] = [{"remove": removed}]
+    if lost == "rows":
+        pq.write_table(pa.table({"id": [2]}), root / "ds=b" / "one.parquet")
+        size = (root / "ds=b" / "one.parquet").stat().st_size
+        said = {"path": "ds=b/one.parquet", "partitionValues": {"ds": "b"}, "size": size, "modificationTime": 0}
+        actions.append({"add": {**said, "dataChange": False, "stats": json.dumps({"numRecords": 1})}})
+    commit_file(root, 1).write_text("".join(f"{json.dumps(action)}\n" for action in [{"commitInfo": {}}, *actions]))
+    assert difference(before, state(root)) is not None
 
 
 def heard(root: Path, since: SourceState | None) -> Increment:
