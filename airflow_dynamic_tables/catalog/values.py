@@ -152,7 +152,7 @@ class CatalogFunction:
     """A function: ``language`` is ``java`` (``name`` is a class) or ``python`` (``name`` is ``module:callable``).
 
     Properties that a refresh uses: ``returns`` (Spark DDL of the result, required for python), ``jars`` and ``py_files`` (URIs
-    of the code, separated by commas).
+    of the code, separated by commas), and ``deterministic`` (``true`` if the same arguments always give the same result).
     """
 
     name: str

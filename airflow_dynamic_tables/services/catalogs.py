@@ -67,6 +67,8 @@ def create_function(workspace: Workspace, name: str, function: CatalogFunction, 
     module, colon, called = function.name.partition(":")
     if function.language == "python" and not (module and colon and called):
         raise ConfigurationError(f"{function.name!r} names no Python function; write module:callable.")
+    if (declared := function.properties.get("deterministic", "false")) not in ("true", "false"):
+        raise ConfigurationError(f"The property 'deterministic' of a function is 'true' or 'false', not {declared!r}.")
     identifier = workspace.catalogs.resolve(name)
     check_names(identifier.catalog, identifier.database, identifier.table)
     catalog = workspace.catalog(identifier.catalog)

@@ -73,6 +73,7 @@ def _binding(identifier: TableIdentifier, function: CatalogFunction, number: int
         returns=properties.get("returns"),
         jars=_uris(properties.get("jars")),
         py_files=_uris(properties.get("py_files")),
+        deterministic=properties.get("deterministic") == "true",
     )
 
 

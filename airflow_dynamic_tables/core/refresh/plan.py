@@ -119,7 +119,8 @@ class FunctionBinding:
     """One catalog function that the query calls.
 
     ``function`` is the temporary function that the job registers and ``RefreshPlan.query`` calls. ``code`` is a class (language
-    ``java``) or ``module:callable`` (``python``), ``returns`` is Spark DDL; ``jars`` and ``py_files`` are URIs of its code.
+    ``java``) or ``module:callable`` (``python``), ``returns`` is Spark DDL; ``jars`` and ``py_files`` are URIs of its code. A
+    function is ``deterministic`` if the catalog declares it so.
     """
 
     identifier: str
@@ -129,6 +130,7 @@ class FunctionBinding:
     returns: str | None = None
     jars: tuple[str, ...] = ()
     py_files: tuple[str, ...] = ()
+    deterministic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

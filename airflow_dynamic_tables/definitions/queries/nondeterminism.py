@@ -13,8 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from airflow_dynamic_tables.core.refresh.plan import BoundTime
 from airflow_dynamic_tables.definitions.queries.dialect import SparkSQL
-from airflow_dynamic_tables.definitions.queries.times import STRINGS, times_named
+from airflow_dynamic_tables.definitions.queries.times import STRINGS
 
 _STEADY_WORDS = """
 abs acos acosh add_months aes_decrypt aggregate any any_value approx_count_distinct approx_percentile array array_agg
@@ -96,14 +97,16 @@ _WORD = re.compile(r"\w+")
 _NAMES_WHAT_FOLLOWS = frozenset({"as", "with"})
 
 
-def variation(query: str, predicates: Iterable[str] = (), *, binds_time: bool = False) -> str | None:
+def variation(
+    query: str, predicates: Iterable[str] = (), *, times: Iterable[BoundTime] = (), steady: Collection[str] = ()
+) -> str | None:
     """See :func:`airflow_dynamic_tables.definitions.queries.text.variation`."""
-    bound = {place for time in times_named(query) for place in range(time.start, time.end)} if binds_time else set()
-    of_query = _reasons(query, bound)
+    bound = {place for time in times for place in range(time.start, time.end)}
+    of_query = _reasons(query, bound, frozenset(name.lower() for name in steady))
     return next(of_query, None) or next((reason for text in predicates for reason in _reasons(text)), None)
 
 
-def _reasons(text: str, bound: Collection[int] = ()) -> Iterator[str]:
+def _reasons(text: str, bound: Collection[int] = (), steady: Collection[str] = ()) -> Iterator[str]:
     try:
         tokens = list(SparkSQL().tokenize(text))
     except TokenError:
@@ -118,19 +121,19 @@ def _reasons(text: str, bound: Collection[int] = ()) -> Iterator[str]:
         elif token.token_type is TokenType.IDENTIFIER or (
             token.token_type is not TokenType.NUMBER and _WORD.fullmatch(token.text)
         ):
-            yield from _reasons_of_word(tokens, number)
+            yield from _reasons_of_word(tokens, number, steady)
 
 
-def _reasons_of_word(tokens: Sequence[Token], number: int) -> Iterator[str]:
+def _reasons_of_word(tokens: Sequence[Token], number: int, steady: Collection[str]) -> Iterator[str]:
     word = tokens[number].text.lower()
     before = tokens[number - 1].text.lower() if number else ""
     after = [token.token_type for token in tokens[number + 1 : number + 3]]
     if before == ".":
         if after[:1] == [TokenType.L_PAREN]:
-            yield f"nobody knows what {word}() does: it is a function of a catalog"
+            yield f"{word}() of a catalog is not known to be deterministic"
     elif word in _WITHOUT_PARENTHESES:
         yield f"{word.upper()} may be another one each time"
-    elif after[:1] != [TokenType.L_PAREN] or before in _NAMES_WHAT_FOLLOWS or word in _SYNTAX:
+    elif after[:1] != [TokenType.L_PAREN] or before in _NAMES_WHAT_FOLLOWS or word in _SYNTAX or word in steady:
         return
     elif word not in _STEADY or (word in _ALWAYS_OF_ARGUMENTS and after[1:] == [TokenType.R_PAREN]):
         yield f"{word}() is not known to give the same each time"

@@ -7,7 +7,7 @@ quotes within a hint, and does not count a hint within a comment. Text that only
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
@@ -235,15 +235,18 @@ def same_query(first: str, second: str) -> bool:
     return parsing.same(first, second)
 
 
-def variation(query: str, predicates: Iterable[str] = (), *, binds_time: bool = False) -> str | None:
+def variation(
+    query: str, predicates: Iterable[str] = (), *, times: Iterable[BoundTime] = (), steady: Collection[str] = ()
+) -> str | None:
     """Return why a query is nondeterministic, without a full stop; ``None`` when it is deterministic.
 
     :param predicates: conditions that filter or reject rows.
-    :param binds_time: what :func:`bind_times` binds in the query does not count.
+    :param times: the times that are bound in the query, see :func:`bind_times`; they do not count.
+    :param steady: names of functions that are declared to be deterministic.
     """
     from airflow_dynamic_tables.definitions.queries import nondeterminism as varying
 
-    return varying.variation(query, predicates, binds_time=binds_time)
+    return varying.variation(query, predicates, times=times, steady=steady)
 
 
 def bind_times(query: str, time: datetime, timezone: str, settings: Mapping[str, str]) -> tuple[BoundTime, ...]:

@@ -23,7 +23,6 @@ from airflow_dynamic_tables.services.refresh.frozen_partitions import without_fr
 from airflow_dynamic_tables.services.refresh.incremental import find_changed
 from airflow_dynamic_tables.services.refresh.late_changes import find_late
 from airflow_dynamic_tables.services.refresh.planning import Bound, ToDo, bind_inputs
-from airflow_dynamic_tables.services.refresh.preview import why_it_varies
 from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshRequest, Skipped, planned_partitions
 from airflow_dynamic_tables.services.refresh.upstream import complete_until
 from airflow_dynamic_tables.services.source_progress import Growth, look
@@ -195,7 +194,7 @@ def detect_changes(
     comparison: Comparison | None = None
     try:
         bound = bind_inputs(workspace, request, asked, growth)
-        if why := why_it_varies(bound.table):
+        if why := bound.why_it_varies:
             return Moved(asked, why, version, bound)
         compared = Comparison(workspace, registered, bound, request.sources)
         # At this time, the query may return other rows for older partitions, or none.

@@ -20,7 +20,6 @@ from airflow_dynamic_tables.services.refresh.dirty_partitions import DirtySearch
 from airflow_dynamic_tables.services.refresh.frozen_partitions import FrozenPartitions, frozen_partitions
 from airflow_dynamic_tables.services.refresh.merges import Merges
 from airflow_dynamic_tables.services.refresh.planning import Bound, Merging, ToDo, bind_inputs
-from airflow_dynamic_tables.services.refresh.preview import why_it_varies
 from airflow_dynamic_tables.services.refresh.requests import MOST_PARTITIONS, RefreshRequest
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 
@@ -145,7 +144,7 @@ class _Search:
         return "another engine changed the table" if self._registered.loaded.undone() else ""
 
     def _why_varying(self) -> str:
-        return why_it_varies(self._bound.table) or ""
+        return self._bound.why_it_varies or ""
 
     def _why_recipe(self) -> str:
         return self._bound.why_other_recipe if self._made.recipes != {self._bound.recipe} else ""

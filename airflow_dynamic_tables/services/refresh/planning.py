@@ -43,7 +43,7 @@ from airflow_dynamic_tables.formats.registry import bind, connection_options, is
 from airflow_dynamic_tables.ledger.base import Stage
 from airflow_dynamic_tables.services.queries import bind_functions, inline_views
 from airflow_dynamic_tables.services.refresh.catching_up import fresh_then
-from airflow_dynamic_tables.services.refresh.preview import statement
+from airflow_dynamic_tables.services.refresh.preview import statement, why_it_varies
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, StreamBatch
 from airflow_dynamic_tables.services.source_progress import Growth, look
 from airflow_dynamic_tables.services.tables.entries import forgotten_comments
@@ -92,6 +92,11 @@ class Bound:
     def versions(self) -> str:
         """The sources with their versions, for people."""
         return ", ".join(f"{source.identifier} ({source.version})" for source in self.sources) or "it reads no table"
+
+    @property
+    def why_it_varies(self) -> str | None:
+        """Why the query may return different rows for the same inputs, without a full stop; ``None`` if it does not."""
+        return why_it_varies(self.table, self.query, self.times, self.functions)
 
     @property
     def why_other_recipe(self) -> str:

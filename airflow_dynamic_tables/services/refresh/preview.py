@@ -10,7 +10,7 @@ from airflow_dynamic_tables.core.formats import FORMATS
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partition_dates import scheduled_partitions
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.refresh.plan import BoundTime, named_times
+from airflow_dynamic_tables.core.refresh.plan import BoundTime, FunctionBinding, named_times
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule import StrategyName
 from airflow_dynamic_tables.core.streaming.partition_commits import PREFIX as COMMIT
@@ -93,15 +93,23 @@ def preview(table: DynamicTable, schedule_time: datetime, sources: Mapping[Table
 def _when_unchanged(table: DynamicTable, times: Sequence[BoundTime]) -> str:
     if not table.skip_unchanged:
         return "refreshed: skip_unchanged is false"
-    if why := why_it_varies(table, binds_time=bool(times)):
+    if why := why_it_varies(table, table.expanded_query, times):
         return f"refreshed: {why}"
     return "refreshed when a time that the query names is another one" if times else "skipped"
 
 
-def why_it_varies(table: DynamicTable, *, binds_time: bool = True) -> str | None:
-    """Return why a refresh may return different rows for the same inputs, without a full stop; ``None`` if it does not."""
-    conditions = (expectation.predicate for expectation in table.expectations)
-    return variation(table.expanded_query, filter(None, conditions), binds_time=binds_time)
+def why_it_varies(
+    table: DynamicTable, query: str, times: Sequence[BoundTime], functions: Sequence[FunctionBinding] = ()
+) -> str | None:
+    """Return why a refresh may return different rows for the same inputs, without a full stop; ``None`` if it does not.
+
+    :param query: the expanded query, with the names of the functions in the job if these are given.
+    :param times: the times that are bound in it.
+    """
+    if varying := next((function.identifier for function in functions if not function.deterministic), None):
+        return f"the catalog does not declare that {varying}() is deterministic"
+    conditions = filter(None, (expectation.predicate for expectation in table.expectations))
+    return variation(query, conditions, times=times, steady=[function.function for function in functions])
 
 
 def statement(query: str, partitions: PartitionSet) -> str:

@@ -35,7 +35,7 @@ from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.queries import inline_views
 from airflow_dynamic_tables.services.refresh.comparison import Comparison
 from airflow_dynamic_tables.services.refresh.planning import Bound, bind_query, bind_sources
-from airflow_dynamic_tables.services.refresh.preview import statement, why_it_varies
+from airflow_dynamic_tables.services.refresh.preview import statement
 from airflow_dynamic_tables.services.refresh.running import make_folder
 from airflow_dynamic_tables.services.tables.rollback import note_undone
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
@@ -123,6 +123,8 @@ class _Verification:
     def run(self) -> list[VerifiedPartition]:
         """Verify the chosen partitions."""
         bound = bind_query(self.workspace, self.table, bind_sources(self.workspace, self.table, self.request.sources))
+        if why := bound.at(self.workspace.now()).why_it_varies:
+            raise UnsupportedError(_refusal(self.table, why))
         comparison = Comparison(self.workspace, self.registered, bound, self.request.sources)
         found: list[VerifiedPartition] = []
         ways: dict[_Way, list[_Made]] = {}
@@ -255,7 +257,7 @@ def verify(
     registered = workspace.look_up(request.table.identifier)
     table = inline_views(workspace, request.table, request.sources)
     if why := _obstacle(table, request.sources):
-        raise UnsupportedError(f"{table.identifier} cannot be verified: {why}.")
+        raise UnsupportedError(_refusal(table, why))
     if note_undone(workspace, registered) is None:
         raise UpstreamError(f"{table.identifier} has no version yet; refresh it first.")
     started = workspace.now()
@@ -292,13 +294,17 @@ def _as_result(one: VerifiedPartition) -> ExpectationResult:
     return ExpectationResult(one.partition or "complete table", "verify", violations, str(one))
 
 
+def _refusal(table: DynamicTable, why: str) -> str:
+    return f"{table.identifier} cannot be verified: {why}."
+
+
 def _obstacle(table: DynamicTable, sources: Mapping[TableIdentifier, Source]) -> str | None:
     if table.is_continuous:
         return "it is refreshed continuously, and only the newest partitions are compared"
     read = [sources[name] for name in table.upstream if name in sources]
     if watched := next((source for source in read if source.watermark is not None or source.event_time is not None), None):
         return f"{watched.identifier} has a watermark, which decided what each refresh read"
-    return why_it_varies(table)
+    return None
 
 
 def _recorded(comparison: Comparison, refresh: Refresh, spec: _Spec) -> tuple[tuple[str, str], ...]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from airflow_dynamic_tables.core.refresh.plan import named_times
+from airflow_dynamic_tables.core.refresh.plan import BoundTime, named_times
 from airflow_dynamic_tables.definitions.queries.text import bind_times, variation
 
 MIDNIGHT = datetime(2024, 10, 26, 22, 30, tzinfo=UTC)
@@ -16,6 +16,10 @@ MIDNIGHT = datetime(2024, 10, 26, 22, 30, tzinfo=UTC)
 def bound(query: str, at: datetime = MIDNIGHT, timezone: str = "Europe/Berlin", kind: str = "") -> dict[str, str]:
     settings = {"spark.sql.timestampType": kind} if kind else {}
     return named_times(query, bind_times(query, at, timezone, settings))
+
+
+def times_in(query: str) -> tuple[BoundTime, ...]:
+    return bind_times(query, MIDNIGHT, "Europe/Berlin", {})
 
 
 @pytest.mark.parametrize(
@@ -38,7 +42,7 @@ def bound(query: str, at: datetime = MIDNIGHT, timezone: str = "Europe/Berlin", 
 def test_the_value_is_that_of_spark_in_the_time_zone_of_the_table(query: str, values: dict[str, str]) -> None:
     assert bound(query) == values
     assert variation(query) is not None
-    assert variation(query, binds_time=True) is None
+    assert variation(query, times=times_in(query)) is None
 
 
 def test_a_timestamp_is_of_the_type_that_the_definition_sets() -> None:
@@ -88,8 +92,8 @@ def test_what_may_mean_something_else_is_left_alone(query: str) -> None:
 def test_a_column_of_that_name_leaves_other_functions() -> None:
     query = "SELECT o.current_date, current_date, now() FROM orders o"
     assert list(bound(query)) == ["now()"]
-    assert "CURRENT_DATE" in (variation(query, binds_time=True) or "")
+    assert "CURRENT_DATE" in (variation(query, times=times_in(query)) or "")
 
 
 def test_conditions_are_not_bound() -> None:
-    assert "now()" in (variation("SELECT now() AS x", ["x > now()"], binds_time=True) or "")
+    assert "now()" in (variation("SELECT now() AS x", ["x > now()"], times=times_in("SELECT now() AS x")) or "")

@@ -8,12 +8,14 @@ from random import Random
 
 import pytest
 
+from airflow_dynamic_tables.catalog.values import CatalogFunction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.versions import Version
-from airflow_dynamic_tables.exceptions import JobFailedError, UnsupportedError
+from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError, UnsupportedError
 from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS
 from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.services.catalogs import create_function
 from airflow_dynamic_tables.services.maintenance.compacting import compact
 from airflow_dynamic_tables.services.refresh.requests import Skipped
 from airflow_dynamic_tables.services.refresh.running import run
@@ -87,6 +89,40 @@ def test_partitions_of_missed_ticks_are_made_at_once(bench: Bench) -> None:
     assert bench.made == only(*range(4, 20))
     assert bench.rows() == bench.expected()
     assert last(bench).data_timestamp == MARCH + 30 * DAY
+
+
+def test_a_function_that_is_declared_deterministic_hides_no_partition(bench: Bench) -> None:
+    name = "lake.sales.same"
+    function = CatalogFunction("shop:same", "python", {"returns": "bigint"})
+    bench.refresh(3)
+    create_function(bench.workspace, name, function)
+    bench.query = "SELECT ds, same(n) AS n FROM raw.facts"
+    bench.refresh(4)
+    bench.refresh(5)
+    assert bench.made.is_whole
+    assert f"the catalog does not declare that {name}() is deterministic" in last(bench).reason
+
+    declared = CatalogFunction("shop:same", "python", {"returns": "bigint", "deterministic": "true"})
+    create_function(bench.workspace, name, declared, replace=True)
+    bench.refresh(6)
+    assert bench.made.is_whole, "the function is another one"
+    bench.write(2, 20)
+    bench.refresh(7)
+    assert bench.made == only(2)
+    assert isinstance(bench.refresh(8), Skipped)
+
+    moved = CatalogFunction("shop:same", "python", {**declared.properties, "py_files": "file:///code/2.zip"})
+    create_function(bench.workspace, name, moved, replace=True)
+    bench.refresh(9)
+    assert bench.made.is_whole, "its code is another one"
+
+    bench.query = "SELECT ds, same(n) AS n FROM raw.facts WHERE ds <= current_date"
+    bench.refresh(10)
+    bench.refresh(11)
+    assert bench.made.is_whole
+    assert "CURRENT_DATE may be another one each time" in last(bench).reason, "the function may return a column of that name"
+    with pytest.raises(ConfigurationError, match="'deterministic' of a function is 'true' or 'false', not 'yes'"):
+        create_function(bench.workspace, name, CatalogFunction("shop:same", "python", {"deterministic": "yes"}), replace=True)
 
 
 def test_a_change_that_cannot_be_mapped_replaces_all_rows(bench: Bench) -> None:
