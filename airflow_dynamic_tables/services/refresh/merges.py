@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from airflow_dynamic_tables.core.formats import FORMATS
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import PartitionSet, parse_spec
 from airflow_dynamic_tables.core.refresh.expectations import Action
@@ -22,9 +23,6 @@ from airflow_dynamic_tables.services.refresh.comparison import Comparison
 from airflow_dynamic_tables.services.refresh.planning import Bound, Merging, source_of, view_name
 from airflow_dynamic_tables.services.tables.source_reads import pace_of
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
-
-_WITH_SNAPSHOTS = ("delta", "iceberg")
-"""Formats whose added rows belong to exactly two versions. Files of others may appear while they are listed."""
 
 _LATEST = 100
 """Limit of refreshes read from the history for the durations."""
@@ -124,8 +122,9 @@ class Merges:
             raise _NoMergeError("its partitions were made of different rows of the source")
         identifier = TableIdentifier.parse(grown.identifier)
         described = self.sources.get(identifier) or source_of(self.workspace, identifier)
-        if described.format not in _WITH_SNAPSHOTS:
-            raise _NoMergeError(f"{grown.identifier} has no snapshots")
+        # Files of other formats may appear while they are listed: the added ones would not belong to exactly two versions.
+        if not FORMATS[described.format].has_history:
+            raise _NoMergeError(f"{grown.identifier} has no versions")
         stores = self.workspace.readable(identifier.catalog).stores()
         added = added_since(described, stores, grown.view, since)
         if added.binding is None or added.waiting:
