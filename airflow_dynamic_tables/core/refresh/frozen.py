@@ -24,7 +24,7 @@ OPERATORS: Mapping[str, Callable[..., bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class KeyComparison:
     """Comparison of a partition key with a text, with an integer, or with the time that is an age before now."""
 
     key: str
@@ -45,7 +45,7 @@ class Combination:
     is_any: bool
 
 
-FrozenCondition = Comparison | Combination
+FrozenCondition = KeyComparison | Combination
 """A condition that keeps partitions from being refreshed."""
 
 
@@ -58,9 +58,9 @@ class Calendar:
     now: datetime
 
 
-def comparisons(condition: FrozenCondition) -> Iterator[Comparison]:
+def comparisons(condition: FrozenCondition) -> Iterator[KeyComparison]:
     """Yield the comparisons of a condition."""
-    if isinstance(condition, Comparison):
+    if isinstance(condition, KeyComparison):
         yield condition
     else:
         for part in condition.parts:
@@ -69,7 +69,7 @@ def comparisons(condition: FrozenCondition) -> Iterator[Comparison]:
 
 def holds(condition: FrozenCondition, spec: Mapping[str, str | None], calendar: Calendar) -> bool | None:
     """Return whether a condition holds for a partition; ``None`` if that depends on keys that the spec omits."""
-    if isinstance(condition, Comparison):
+    if isinstance(condition, KeyComparison):
         return _compares(condition, spec[condition.key], calendar) if condition.key in spec else None
     results = {holds(part, spec, calendar) for part in condition.parts}
     if condition.is_any in results:
@@ -77,7 +77,7 @@ def holds(condition: FrozenCondition, spec: Mapping[str, str | None], calendar: 
     return None if None in results else not condition.is_any
 
 
-def _compares(comparison: Comparison, value: str | None, calendar: Calendar) -> bool:
+def _compares(comparison: KeyComparison, value: str | None, calendar: Calendar) -> bool:
     """Compare a value with a date pattern as a time, and others as integers or texts. Null is never frozen."""
     if value is None or value == NULL_PARTITION:
         return False
@@ -92,7 +92,7 @@ def _compares(comparison: Comparison, value: str | None, calendar: Calendar) -> 
     return compare(value, str(comparison.value))
 
 
-def _bound(comparison: Comparison, pattern: str, calendar: Calendar) -> str:
+def _bound(comparison: KeyComparison, pattern: str, calendar: Calendar) -> str:
     if isinstance(comparison.value, timedelta):
         now = on_the_wall(calendar.now.astimezone(ZoneInfo(calendar.timezone)))
         return formatted(now - comparison.value, pattern)

@@ -8,7 +8,7 @@ from datetime import timedelta
 import sqlglot
 from sqlglot import exp
 
-from airflow_dynamic_tables.core.refresh.frozen import Combination, Comparison, FrozenCondition
+from airflow_dynamic_tables.core.refresh.frozen import Combination, FrozenCondition, KeyComparison
 from airflow_dynamic_tables.core.schedule import Freshness
 from airflow_dynamic_tables.definitions.queries.dialect import SparkSQL
 from airflow_dynamic_tables.definitions.queries.parsing import analyse_condition, start_of
@@ -72,21 +72,21 @@ def _condition(node: exp.Expr, ages: _Ages) -> FrozenCondition:
     return _comparison(node, node.expression, _REVERSED.get(sign, sign), node.this, ages)
 
 
-def _comparison(node: exp.Expr, key: exp.Expr, sign: str, value: exp.Expr, ages: _Ages) -> Comparison:
+def _comparison(node: exp.Expr, key: exp.Expr, sign: str, value: exp.Expr, ages: _Ages) -> KeyComparison:
     if not isinstance(key, exp.Column) or len(key.parts) != 1 or not isinstance(value, exp.Literal | exp.Neg):
         raise _refused(node)
     name, said = key.name, value.name
     if isinstance(value, exp.Neg) or not value.is_string:
         try:
-            return Comparison(name, sign, int(value.sql()))
+            return KeyComparison(name, sign, int(value.sql()))
         except ValueError:
             raise _refused(node) from None
     if said not in ages:
-        return Comparison(name, sign, said)
+        return KeyComparison(name, sign, said)
     if sign not in ("<", "<="):
         message = f"a partition that is frozen must stay so as time passes; compare with the time like this: {name} < {{now - …}}"
         raise FrozenConditionError(QueryProblem(_offset(node), message))
-    return Comparison(name, sign, ages[said])
+    return KeyComparison(name, sign, ages[said])
 
 
 def _refused(node: exp.Expr) -> FrozenConditionError:
