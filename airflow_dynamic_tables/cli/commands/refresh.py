@@ -1,4 +1,4 @@
-"""``refresh``: one refresh without Airflow, with spark-submit as a child process or a Spark Connect server."""
+"""``refresh``, ``verify``, ``why``: without Airflow, with spark-submit as a child process or a Spark Connect server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from airflow_dynamic_tables.cli.arguments import FORCE, MASTER, OUTPUT, PARTITIO
 from airflow_dynamic_tables.cli.command_index import command
 from airflow_dynamic_tables.cli.project import definitions
 from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE, lines_of_spark, progress_of
-from airflow_dynamic_tables.cli.state import owner_of, settings_of, workspace_of
+from airflow_dynamic_tables.cli.state import owner_of, quiet_workspace_of, settings_of, workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
@@ -38,6 +38,7 @@ from airflow_dynamic_tables.runners.registry import CONNECT_SCHEME, runner_for
 from airflow_dynamic_tables.services.lifecycle.suspending import note_failure
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.cascading import CascadeOutcome, CascadeStep, cascade
+from airflow_dynamic_tables.services.refresh.origins import origins
 from airflow_dynamic_tables.services.refresh.planning import job_environment
 from airflow_dynamic_tables.services.refresh.requests import (
     RefreshRequest,
@@ -66,6 +67,7 @@ _OF_A_REQUEST = (
 )
 """Options with which a program runs a refresh that was requested elsewhere."""
 
+_ORIGIN = ("depth", "table", "partitions", "version", "schedule_time", "state", "why")
 _CASCADE = ("table", "outcome", "version", "partitions", "detail")
 _SEEDS = 1_000_000
 _ROWS = 10
@@ -157,6 +159,35 @@ def verify_table(arguments: Namespace) -> int:
     print(f"{summary(found, seed)}.".capitalize(), file=sys.stderr)
     output.listing(found, arguments.output)
     return OK if all(one.verdict is PartitionVerdict.EQUAL for one in found) else FAILED
+
+
+@command(
+    "why",
+    "show which refreshes made the rows of a table, and from which versions of its sources",
+    (
+        TABLE,
+        Argument(
+            ("partitions",),
+            "only this partition, e.g. ds=2024-01-01, or a range (default: all)",
+            {"metavar": "SPEC", "type": argument_types.partitions, "nargs": "?"},
+        ),
+        *STATE,
+        OUTPUT,
+    ),
+)
+def why(arguments: Namespace) -> int:
+    """List the refreshes that made the rows of a table, those of the tables that they read, and so on, down to the sources.
+
+    The state of the table is CHANGED if a refresh would make other rows now; that of a source, if it has changed since it
+    was read. Nothing is written, and Spark is not needed.
+    """
+    defined, _ = definitions(arguments)
+    table = named_table(defined, arguments.table)
+    asked = _partitions([arguments.partitions] if arguments.partitions else None, table)
+    with quiet_workspace_of(arguments) as workspace:
+        found = origins(workspace, defined, table, asked)
+    output.listing(found, arguments.output, _ORIGIN)
+    return OK
 
 
 def _is_chosen(arguments: Namespace) -> bool:

@@ -143,6 +143,11 @@ class Comparison:
                 return None
         return history.state(latest)
 
+    def feeding(self, source: str, specs: Sequence[Mapping[str, str | None]], partitions: Iterable[str]) -> list[str]:
+        """Return which partitions of a source may have rows for some partitions of the table, by their texts."""
+        mapping = self._mapping(source)
+        return [text for text in partitions if any(map(mapping.affected([text]).include, specs))]
+
     @property
     def why_without_effect(self) -> str:
         """Why changes of sources that were found have no effect, as a sentence; empty if there are none."""
