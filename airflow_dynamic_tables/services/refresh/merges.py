@@ -19,10 +19,13 @@ from airflow_dynamic_tables.core.types import column_types
 from airflow_dynamic_tables.definitions.queries.text import merge_rule
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.formats.registry import added_since
+from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services.refresh.comparison import Comparison
 from airflow_dynamic_tables.services.refresh.planning import Bound, Merging, source_of, view_name
 from airflow_dynamic_tables.services.tables.source_reads import pace_of
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
+
+_FAILED = (RefreshState.FAILED, RefreshState.ABORTED)
 
 _LATEST = 100
 """Limit of refreshes read from the history for the durations."""
@@ -71,6 +74,10 @@ class Merges:
             raise _NoMergeError(f"{self.bound.functions[0].identifier} may depend on several rows")
         if any(source.event_time is not None for source in self.bound.sources):
             raise _NoMergeError("a source has an event time")
+        last = next(iter(self.workspace.ledger.list_refreshes(self.bound.table.identifier, 1)), None)
+        if last is not None and last.action is RefreshAction.MERGE and last.state in _FAILED:
+            # For example, files of the versions in between may be gone, of which other refreshes are independent.
+            raise _NoMergeError("the last merge failed")
 
     def _check_rule(self, rule: MergeRule) -> None:
         """Check that the table can be changed by a rule, and that its expectations can be checked on the new rows."""
