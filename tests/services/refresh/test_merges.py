@@ -212,7 +212,6 @@ class Lake:
     def check(self) -> None:
         assert self.rows() == self.expected(), [(plan.action, str(plan.partitions), plan.reason) for plan in self.plans]
 
-    @property
     def last(self) -> RefreshAction:
         return self.workspace.ledger.list_refreshes(TABLE)[0].action
 
@@ -237,7 +236,7 @@ def test_the_table_equals_its_query(
     lake.check()
     lake.append("facts", DAYS[1], DAYS[5])
     lake.refresh()
-    assert lake.last is RefreshAction.MERGE, lake.plans[-1].reason
+    assert lake.last() is RefreshAction.MERGE, lake.plans[-1].reason
     lake.check()
     for _ in range(6):
         for _ in range(lake.chance.randrange(1, 3)):
@@ -250,7 +249,7 @@ def test_the_table_equals_its_query(
     lake.append("facts", DAYS[2])
     lake.append("facts", DAYS[5])
     lake.refresh()
-    assert lake.last is RefreshAction.MERGE, lake.plans[-1].reason
+    assert lake.last() is RefreshAction.MERGE, lake.plans[-1].reason
     lake.check()
     made = len(lake.plans)
     lake.refresh()
@@ -285,7 +284,7 @@ def test_rows_are_not_added_to_a_table_that_changed_meanwhile(opened: Open, tabl
         run(lake.workspace, lake.request(), submit)
     assert lake.rows() > before, "only the rows of the other engine were added"
     lake.refresh()
-    assert lake.last is not RefreshAction.MERGE
+    assert lake.last() is not RefreshAction.MERGE
     lake.check()
 
 
@@ -299,9 +298,9 @@ def test_rows_that_come_while_the_job_runs_are_merged_next(opened: Open, shape: 
         lake.submit(plan)
 
     run(lake.workspace, lake.request(), submit)
-    assert lake.last is RefreshAction.MERGE
+    assert lake.last() is RefreshAction.MERGE
     lake.refresh()
-    assert lake.last is RefreshAction.MERGE
+    assert lake.last() is RefreshAction.MERGE
     lake.check()
 
 
@@ -314,13 +313,13 @@ def test_after_a_failed_merge_all_rows_are_computed(opened: Open) -> None:
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
     with pytest.raises(JobFailedError):
         lake.refresh()
-    assert lake.last is RefreshAction.MERGE
+    assert lake.last() is RefreshAction.MERGE
     lake.refresh()
-    assert lake.last is RefreshAction.FULL
+    assert lake.last() is RefreshAction.FULL
     lake.check()
     lake.append("facts", DAYS[1])
     lake.refresh()
-    assert lake.last is RefreshAction.MERGE
+    assert lake.last() is RefreshAction.MERGE
     lake.check()
 
 
@@ -331,7 +330,7 @@ def test_days_that_were_made_at_different_times_are_merged_together(opened: Open
         lake.refresh()
     lake.append("facts", *DAYS)
     lake.refresh()
-    assert (lake.last, len(lake.plans[-1].partitions)) == (RefreshAction.MERGE, len(DAYS))
+    assert (lake.last(), len(lake.plans[-1].partitions)) == (RefreshAction.MERGE, len(DAYS))
     lake.check()
 
 
@@ -369,4 +368,4 @@ def test_other_refreshes_compute_all_rows(opened: Open, query: str, settings: st
     lake = opened(query, settings=settings)
     lake.append("facts", DAYS[1])
     lake.refresh()
-    assert lake.last is RefreshAction.FULL
+    assert lake.last() is RefreshAction.FULL
