@@ -270,6 +270,7 @@ def opened(workspace: Workspace, clock: Clock, tmp_path: Path, spark: SparkSessi
     return begun
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("table_format", ["iceberg", "delta"])
 def test_rows_are_not_added_to_a_table_that_changed_meanwhile(opened: Open, table_format: str) -> None:
     lake = opened("rows", format=table_format)
@@ -288,6 +289,7 @@ def test_rows_are_not_added_to_a_table_that_changed_meanwhile(opened: Open, tabl
     lake.check()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", ["rows", "sums"])
 def test_rows_that_come_while_the_job_runs_are_merged_next(opened: Open, shape: str) -> None:
     lake = opened(shape)
@@ -355,6 +357,7 @@ def test_one_read_of_the_new_rows_only(opened: Open) -> None:
     assert merged.reason.endswith("; only the rows added since are computed")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("query", "settings"),
     [
