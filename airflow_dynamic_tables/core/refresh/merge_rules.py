@@ -12,7 +12,7 @@ from airflow_dynamic_tables.core.schema import Column
 _NUMBER = "dynamic-tables.number"
 """Name of a column of the merge statement. No column of a table can have it."""
 
-_KEYS = {"string", "tinyint", "smallint", "int", "bigint", "date", "boolean", "timestamp", "timestamp_ntz", "binary"}
+_EXACT = {"string", "tinyint", "smallint", "int", "bigint", "date", "boolean", "timestamp", "timestamp_ntz", "binary"}
 """Types whose values are equal in a table if they are equal in a query. Floating-point numbers have several zeros."""
 
 
@@ -55,7 +55,7 @@ class MergeRule:
         if unknown := sorted(used - types.keys()):
             raise ValueError(f"the table has no column {unknown[0]}")
         for name in self.keys:
-            if types[name].type not in _KEYS and not types[name].type.startswith("decimal("):
+            if not _is_exact(types[name].type):
                 raise ValueError(f"key {name} has the type {types[name].type}")
         if self.kind is MergeKind.APPEND:
             return ""
@@ -74,6 +74,10 @@ class MergeRule:
         return f"SELECT {items} FROM {rows}{f' GROUP BY {by}' if by else ''}"
 
 
+def _is_exact(kind: str) -> bool:
+    return kind in _EXACT or kind.startswith("decimal(")
+
+
 def _item(column: Column, function: str | None) -> str:
     """Return the item of the merge statement for a column.
 
@@ -88,6 +92,6 @@ def _item(column: Column, function: str | None) -> str:
         if column.type != "bigint" and not column.type.startswith("decimal("):
             raise ValueError(f"the sum {column.name} has the type {column.type}, and depends on the order of its rows")
         return f"CAST(sum({name}) AS {column.type}) AS {name}"
-    if column.type not in _KEYS and not column.type.startswith("decimal("):
+    if not _is_exact(column.type):
         raise ValueError(f"{function} {column.name} has the type {column.type}")
     return f"{function}({name}) AS {name}"

@@ -16,9 +16,9 @@ from airflow_dynamic_tables.core.refresh.merge_rules import MergeKind, MergeRule
 from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS
 from airflow_dynamic_tables.definitions.queries.dialect import SparkSQL
 from airflow_dynamic_tables.definitions.queries.formulas import has_only
+from airflow_dynamic_tables.definitions.queries.lineage import tables_below, why_unreadable
 from airflow_dynamic_tables.definitions.queries.relations import (
     BlockedError,
-    Env,
     Relation,
     full_name,
     relations_of,
@@ -64,8 +64,8 @@ def merge_rule(query: str, source: str, settings: Mapping[str, str]) -> MergeRul
     unknown = sorted(name for name, value in settings.items() if DEFAULTS.get(name) != value)
     if unknown:
         return f"{unknown[0]} is set"
-    if "|>" in query:
-        return "the pipe operator |> is not analysed"
+    if (unreadable := why_unreadable(query, settings)) is not None:
+        return unreadable.cause
     try:
         root = unwrapped(Relation("", sqlglot.parse_one(query, dialect=SparkSQL), {}))
         return _Finder(source).rule(root)
@@ -348,16 +348,4 @@ def _name(item: exp.Expr) -> str:
 
 def _tables(relation: Relation) -> set[str]:
     """Return the full names of all tables below a relation, in lower case; an empty name is one that is not certain."""
-    found: set[str] = set()
-    seen: set[int] = set()
-    waiting: list[tuple[exp.Expr, Env]] = [(relation.node, relation.env)]
-    while waiting:
-        node, env = waiting.pop()
-        for table in node.find_all(exp.Table):
-            cte = env.get(table.name.lower()) if not table.args.get("db") else None
-            if cte is None:
-                found.add((full_name(table) or "").lower())
-            elif id(cte.node) not in seen:
-                seen.add(id(cte.node))
-                waiting.append((cte.node, cte.env))
-    return found
+    return {(full_name(table) or "").lower() for table in tables_below(relation.node, relation.env)}

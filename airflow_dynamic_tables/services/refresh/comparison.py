@@ -18,6 +18,7 @@ from airflow_dynamic_tables.core.refresh.key_sources import (
     columns_of,
 )
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
+from airflow_dynamic_tables.core.refresh.reasons import OnChange
 from airflow_dynamic_tables.core.refresh.source_changes import SourceDifference, SourceHistory, SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.definitions.queries.text import lineage
@@ -125,6 +126,11 @@ class Comparison:
             found = ((source, self._effective(token, source)) for source in self._bound.sources)
             self._changes[token] = [self._change(token, source, other) for source, other in found if other is not None]
         return self._changes[token]
+
+    def counted_since(self, token: str | None) -> list[SourceChange]:
+        """Return the changes since a refresh, without those of sources whose changes are ignored."""
+        on_change = self._bound.table.on_change
+        return [change for change in self.changes_since(token) if on_change.get(change.source) is not OnChange.IGNORE]
 
     def common_state(self, source: str, partitions: Iterable[tuple[Mapping[str, str | None], str]]) -> SourceState | None:
         """Return a state of a source that has exactly those changes that are in each of some partitions of the table.

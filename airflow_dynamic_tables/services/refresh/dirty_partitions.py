@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from airflow_dynamic_tables.core.refresh.reasons import OnChange
 from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions, sorted_text
-from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.services.refresh.comparison import Comparison, SourceChange
 
 Spec = Mapping[str, str]
@@ -34,7 +32,6 @@ class DirtySearch:
 
     def __init__(
         self,
-        table: DynamicTable,
         comparison: Comparison,
         made: MadePartitions,
         keys: Sequence[str],
@@ -46,7 +43,6 @@ class DirtySearch:
         self._made = made
         self._keys = tuple(keys)
         self._every = every or ()
-        self._on_change = table.on_change
         self._is_incremental = is_incremental
         self._found: dict[str | None, list[_Effect]] = {}
 
@@ -88,9 +84,7 @@ class DirtySearch:
 
     def _changes(self, token: str | None) -> list[SourceChange]:
         """Return the changes since a refresh, without those of sources whose changes are ignored."""
-        changes = [
-            each for each in self._comparison.changes_since(token) if self._on_change.get(each.source) is not OnChange.IGNORE
-        ]
+        changes = self._comparison.counted_since(token)
         if self._is_incremental:
             own = self._comparison.own_change_since(token)
             return [*changes, own] if own is not None else changes

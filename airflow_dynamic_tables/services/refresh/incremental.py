@@ -135,7 +135,7 @@ class _Search:
         return *self._explained(found), LateChanges(frozen=changed)
 
     def _changes(self, every: Sequence[Spec] | None = None) -> DirtySearch:
-        return DirtySearch(self._bound.table, self._comparison, self._made, self._keys, every, is_incremental=True)
+        return DirtySearch(self._comparison, self._made, self._keys, every, is_incremental=True)
 
     def _why_incomplete(self) -> str:
         return "" if self._made.is_complete else "no refresh has made the complete table yet"

@@ -12,15 +12,15 @@ from airflow_dynamic_tables.core.partitions import PartitionSet, parse_spec
 from airflow_dynamic_tables.core.refresh.expectations import Action
 from airflow_dynamic_tables.core.refresh.merge_rules import MergeKind, MergeRule
 from airflow_dynamic_tables.core.refresh.plan import Merge, SourceBinding
-from airflow_dynamic_tables.core.refresh.reasons import OnChange, RefreshAction
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.types import column_types
 from airflow_dynamic_tables.definitions.queries.text import merge_rule
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.formats.registry import added_since
-from airflow_dynamic_tables.ledger.base import RefreshState
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.refresh.comparison import Comparison
+from airflow_dynamic_tables.services.refresh.filtered_changes import types_of
 from airflow_dynamic_tables.services.refresh.planning import Bound, Merging, source_of, view_name
 from airflow_dynamic_tables.services.tables.source_reads import pace_of
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
@@ -58,28 +58,29 @@ class Merges:
     def find(self, partitions: PartitionSet) -> Merging | str:
         """Return the merge for some partitions whose sources changed, or why there is none."""
         try:
-            self._check_table()
+            history = self.workspace.ledger.list_refreshes(self.bound.table.identifier, _LATEST)
+            self._check_table(history)
             made = self._made_by(partitions)
             grown = self._grown(made)
             rule = merge_rule(self.bound.table.expanded_query, grown.identifier, self.bound.settings)
             if isinstance(rule, str):
                 return rule
-            self._check_rule(rule)
+            self._check_rule(rule, history)
             return self._merging(rule, grown, made)
         except (DynamicTableError, _NoMergeError, ValueError, OSError) as error:
             return str(error).removesuffix(".")
 
-    def _check_table(self) -> None:
+    def _check_table(self, history: Sequence[Refresh]) -> None:
         if self.bound.functions:
             raise _NoMergeError(f"{self.bound.functions[0].identifier} may depend on several rows")
         if any(source.event_time is not None for source in self.bound.sources):
             raise _NoMergeError("a source has an event time")
-        last = next(iter(self.workspace.ledger.list_refreshes(self.bound.table.identifier, 1)), None)
+        last = next(iter(history), None)
         if last is not None and last.action is RefreshAction.MERGE and last.state in _FAILED:
             # For example, files of the versions in between may be gone, of which other refreshes are independent.
             raise _NoMergeError("the last merge failed")
 
-    def _check_rule(self, rule: MergeRule) -> None:
+    def _check_rule(self, rule: MergeRule, history: Sequence[Refresh]) -> None:
         """Check that the table can be changed by a rule, and that its expectations can be checked on the new rows."""
         table = self.bound.table
         if rule.kind is MergeKind.APPEND:
@@ -90,7 +91,7 @@ class Merges:
         else:
             if any(one.action is Action.DROP for one in table.expectations):
                 raise _NoMergeError("its expectations drop rows")
-            if self._is_slower():
+            if _is_slower(history):
                 raise _NoMergeError("earlier merges took longer")
 
     def _made_by(self, partitions: PartitionSet) -> list[_Made]:
@@ -111,19 +112,16 @@ class Merges:
             own = self.comparison.own_change_since(token)
             if own is not None and own.affected.include(spec):
                 raise _NoMergeError(own.why)
-            for change in self.comparison.changes_since(token):
-                is_ignored = self.bound.table.on_change.get(change.source) is OnChange.IGNORE
-                if not is_ignored and change.affected.include(spec):
-                    names.add(change.source)
+            names |= {change.source for change in self.comparison.counted_since(token) if change.affected.include(spec)}
         if len(names) != 1:
             raise _NoMergeError(f"{len(names)} sources changed")
         return next(source for source in self.bound.sources if source.identifier in names)
 
     def _merging(self, rule: MergeRule, grown: SourceBinding, made: Sequence[_Made]) -> Merging:
         table = self.bound.table
-        for source in self.bound.sources:
-            if any("collate" in kind.lower() for kind in column_types(source.schema, source.partition_keys).values()):
-                raise _NoMergeError(f"{source.identifier} has columns with a collation")
+        for name, types in types_of(self.bound).items():
+            if any("collate" in kind.lower() for kind in types.values()):
+                raise _NoMergeError(f"{name} has columns with a collation")
         since = self.comparison.common_state(grown.identifier, made)
         if since is None:
             raise _NoMergeError("its partitions were made of different rows of the source")
@@ -151,16 +149,17 @@ class Merges:
                 sources.append(source)
         return Merging(tuple(sources), Merge(own, new, statement))
 
-    def _is_slower(self) -> bool:
-        """Return whether the latest merges took longer than the latest refreshes without a merge."""
-        merged: list[float] = []
-        others: list[float] = []
-        for refresh in self.workspace.ledger.list_refreshes(self.bound.table.identifier, _LATEST):
-            if refresh.is_made_of_sources and refresh.seconds:
-                (merged if refresh.action is RefreshAction.MERGE else others).append(pace_of(refresh).seconds)
-        if len(merged) < _MEASURED or not others:
-            return False
-        return median(merged[:_MEASURED]) > median(others[:_MEASURED]) + _NOTICEABLE
+
+def _is_slower(history: Sequence[Refresh]) -> bool:
+    """Return whether the latest merges took longer than the latest refreshes without a merge."""
+    merged: list[float] = []
+    others: list[float] = []
+    for refresh in history:
+        if refresh.is_made_of_sources and refresh.seconds:
+            (merged if refresh.action is RefreshAction.MERGE else others).append(pace_of(refresh).seconds)
+    if len(merged) < _MEASURED or not others:
+        return False
+    return median(merged[:_MEASURED]) > median(others[:_MEASURED]) + _NOTICEABLE
 
 
 def _emptied(source: SourceBinding) -> SourceBinding:

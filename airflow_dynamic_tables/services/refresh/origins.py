@@ -13,11 +13,12 @@ from enum import StrEnum
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partition_dates import normalised
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, parse_spec
-from airflow_dynamic_tables.core.refresh.reasons import OnChange, RefreshAction
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import DynamicTableError, UnsupportedError, UpstreamError
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services.queries import inline_views
+from airflow_dynamic_tables.services.refresh.catching_up import standing
 from airflow_dynamic_tables.services.refresh.comparison import Comparison
 from airflow_dynamic_tables.services.refresh.planning import Bound, bind_query, bind_sources
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -112,11 +113,8 @@ class _Search:
             bound, comparison = self._compare(table)
             if bound.at(refresh.schedule_time).recipe != refresh.recipe:
                 return OriginState.CHANGED, "its definition changed"
-            changes = [
-                change
-                for change in (*comparison.changes_since(refresh.token), comparison.own_change_since(refresh.token))
-                if change is not None and table.on_change.get(change.source) is not OnChange.IGNORE
-            ]
+            own = comparison.own_change_since(refresh.token)
+            changes = [*comparison.counted_since(refresh.token), *([own] if own is not None else [])]
         except (DynamicTableError, OSError) as error:
             return OriginState.UNKNOWN, str(error).removesuffix(".")
         why = next((change.why for change in changes if any(map(change.affected.include, specs))), "")
@@ -169,7 +167,7 @@ class _Search:
         read = next((one for one in history if one.snapshot == snapshot and one.version), None)
         if read is None:
             return []
-        earlier = [one for one in history if one.is_made_of_sources and (one.version or 0) <= (read.version or 0)]
+        earlier = standing((one for one in history if (one.version or 0) <= (read.version or 0)), read.version)
         found: dict[str, tuple[Refresh, list[_Spec]]] = {}
         for spec in partitions or WHOLE_TABLE:
             maker = next((one for one in earlier if one.partitions.covers(spec)), None)
