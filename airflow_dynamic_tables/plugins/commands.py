@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def get_cli_commands() -> list[GroupCommand]:
     """Return the commands added to ``airflow``; imports nothing heavy, because every ``airflow`` command calls it."""
     listed = (f"{title}: {', '.join(command.name for command in section)}" for title, section in sections(all_commands()).items())
-    description = "\n".join((SUMMARY, *map(textwrap.fill, listed)))
+    description = "\n".join((SUMMARY, *(textwrap.fill(line, break_on_hyphens=False) for line in listed)))
     return [
         GroupCommand(name="dynamic-tables", help=SUMMARY, description=description, subcommands=_all_converted(all_commands())),
     ]

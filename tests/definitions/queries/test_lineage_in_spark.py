@@ -192,13 +192,13 @@ def _check(spark: SparkSession, seeds: range) -> Score:
 
 
 def test_no_other_rows_change(spark: SparkSession) -> None:
-    score = _check(spark, range(9))
-    assert score.mapped > 100
+    score = _check(spark, range(3))
+    assert score.mapped > 30
     assert median(score.ratios) <= 1.2
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("first", range(9, 249, 12))
+@pytest.mark.parametrize("first", range(3, 243, 12))
 def test_no_other_rows_change_in_many_queries(spark: SparkSession, first: int) -> None:
     score = _check(spark, range(first, first + 12))
     assert median(score.ratios) <= 1.2
