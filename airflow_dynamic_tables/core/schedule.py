@@ -86,7 +86,9 @@ class Freshness:
         """
         stripped = text.strip()
         if stripped.upper() == "DOWNSTREAM":
-            raise ValueError("freshness DOWNSTREAM is not supported yet; give a length of time such as '1 day'")
+            raise ValueError(
+                "freshness is a length of time such as '1 day', not DOWNSTREAM; to read tables that are older, use 'max_lag'"
+            )
         if iso := _ISO.fullmatch(stripped):
             amounts = zip(_UNITS.values(), (int(group or 0) for group in iso.groups()), strict=True)
             return cls(sum(unit * amount for unit, amount in amounts))

@@ -323,6 +323,7 @@ class DynamicTable:
         ),
     ] = LatePolicy.REPORT
     on_change: Annotated[Mapping[str, OnChange], Key(see="refreshes.md#late-changes")] = field(default_factory=dict)
+    max_lag: Annotated[Mapping[str, timedelta], Key(see="airflow.md#waiting-for-parents")] = field(default_factory=dict)
     frozen: Annotated[
         str | None,
         Key(

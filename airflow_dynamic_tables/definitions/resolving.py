@@ -31,7 +31,6 @@ from airflow_dynamic_tables.definitions.queries.editing import edited, expansion
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference, Target
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.definitions.table_rules import (
-    change_mistakes,
     forbidden_mistakes,
     frozen_mistakes,
     group_mistakes,
@@ -39,6 +38,7 @@ from airflow_dynamic_tables.definitions.table_rules import (
     renaming_mistakes,
     source_mistakes,
     table_mistakes,
+    upstream_mistakes,
     waiting_mistakes,
 )
 
@@ -136,8 +136,8 @@ class Resolver:
         most = max(self.mistakes.room(entry.document.path), 1)
         every = chain(table_mistakes(entry, declared, expansion), forbidden_mistakes(entry, declared, self.allowed))
         named = partial(self._named, entry.scope)
-        of_names = chain(change_mistakes(entry, declared, expansion, named), waiting_mistakes(entry, declared, named))
         read = [self._known[one] for one in (expansion.origins if expansion is not None else ()) if one in self._known]
+        of_names = chain(upstream_mistakes(entry, declared, expansion, named, read), waiting_mistakes(entry, declared, named))
         of_refreshes = chain(incremental_mistakes(entry, declared, read), frozen_mistakes(entry, declared, read))
         mistakes = list(islice(chain(every, of_names, of_refreshes), most))
         self.mistakes.add(mistakes)

@@ -25,7 +25,7 @@ from airflow_dynamic_tables.core.partition_transforms import plain_keys, rejoine
 from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.refresh.frozen import Calendar, FrozenCondition, comparisons, holds
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
-from airflow_dynamic_tables.core.refresh.reasons import PartitionEvents
+from airflow_dynamic_tables.core.refresh.reasons import LatePolicy, PartitionEvents
 from airflow_dynamic_tables.core.refresh.sources import option_problem, path_problem
 from airflow_dynamic_tables.core.schedule import RefreshMode, StrategyName
 from airflow_dynamic_tables.core.sinks import OPTIONS, option_problems
@@ -126,12 +126,28 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
         yield from _output_mistakes(entry, declared, expansion.analysis)
 
 
-def change_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansion | None, named: Named) -> Iterator[Mistake]:
-    """Yield sources whose changes a table treats in a way of its own though its query does not read them."""
-    for name in declared.on_change:
-        identifier, _ = named(name)
-        if expansion is not None and identifier not in expansion.origins:
-            yield entry.mistake("on_change", f"the query does not read {identifier}", name)
+def upstream_mistakes(
+    entry: Entry, declared: TableDeclaration, expansion: Expansion | None, named: Named, read: Iterable[Entry]
+) -> Iterator[Mistake]:
+    """Yield mistakes of the keys that say how a table treats each of the tables that its query reads.
+
+    :param read: the entries of the tables that its query reads, as far as they are defined.
+    """
+    dynamic = {one.identifier for one in read if isinstance(one.declaration, TableDeclaration)}
+    for key, names in (("on_change", declared.on_change), ("max_lag", declared.max_lag)):
+        for name in names:
+            try:
+                identifier, _ = named(name)
+            except ValueError as error:
+                yield entry.mistake(key, str(error), name)
+                continue
+            if expansion is not None and identifier not in expansion.origins:
+                yield entry.mistake(key, f"the query does not read {identifier}", name)
+            elif expansion is not None and key == "max_lag" and identifier not in dynamic:
+                yield entry.mistake(key, f"{identifier} is no dynamic table, so no refresh waits for it", name)
+    if declared.max_lag and declared.partitioned_by and vars(declared.over(entry.defaults))["late"] is LatePolicy.IGNORE:
+        because = "rows that a table adds after a refresh that did not wait for them would never be noticed"
+        yield entry.mistake("max_lag", f"'max_lag' cannot be used with late: ignore, because {because}; use report or refresh")
 
 
 def frozen_mistakes(entry: Entry, declared: TableDeclaration, read: Iterable[Entry]) -> Iterator[Mistake]:

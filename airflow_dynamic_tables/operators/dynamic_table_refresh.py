@@ -100,7 +100,7 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
         self.table = table
         needed = definitions.needed_by(table)
         self.sources = {name: definitions.sources[name] for name in needed if name in definitions.sources}
-        self.parents = parents_of(needed, definitions.tables)
+        self.parents = parents_of(table, definitions)
         self.catalog_conn_id = catalog_conn_id or configured_connection()
         self.catalogs_file = catalogs_file
         self.poll_interval = configured_poll_interval() if poll_interval is None else poll_interval

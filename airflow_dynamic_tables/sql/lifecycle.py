@@ -86,7 +86,7 @@ def refresh_request(session: SqlSession, statement: RefreshTable) -> RefreshRequ
         partitions=_partitions(statement, table),
         full_refresh=statement.partition is None,
         waits=False,
-        parents=parents_of(defined.needed_by(table), defined.tables),
+        parents=parents_of(table, defined),
     )
 
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import DagRunState
@@ -130,6 +130,7 @@ def _parent_to_text(parent: Parent) -> list[str]:
         parent.freshness.text,
         parent.last_tick.isoformat() if parent.last_tick else "",
         parent.workflow_id,
+        str(parent.max_lag.total_seconds()) if parent.max_lag is not None else "",
     ]
 
 
@@ -141,12 +142,14 @@ def _data(text: str, source: str, rows: str = "") -> AwaitedData:
 def _parent(name: str, format_: str, cron: str, timezone: str, *more: str) -> Parent:
     """Parse a parent.
 
-    Triggers of earlier releases lack the freshness, which only counts without cron, and the last tick: without it, a failed
-    parent is not detected.
+    Triggers of earlier releases lack the freshness, which only counts without cron, the last tick, without which a failed parent
+    is not detected, and later fields.
     """
-    freshness, last_tick, workflow_id = (*more, *("1 day", "", "")[len(more) :])
+    freshness, last_tick, workflow_id, seconds = (*more, *("1 day", "", "", "")[len(more) :])
     last = datetime.fromisoformat(last_tick) if last_tick else None
-    return Parent(TableIdentifier.parse(name), format_, cron or None, timezone, Freshness.parse(freshness), last, workflow_id)
+    max_lag = timedelta(seconds=float(seconds)) if seconds else None
+    identifier = TableIdentifier.parse(name)
+    return Parent(identifier, format_, cron or None, timezone, Freshness.parse(freshness), last, workflow_id, max_lag)
 
 
 log = logging.getLogger(__name__)

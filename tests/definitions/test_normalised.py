@@ -36,6 +36,7 @@ dynamic_tables:
   skip_unchanged: false
   late: refresh
   on_change: {raw.orders: ignore}
+  max_lag: {shared: 2 hours}
   frozen: ds < {now - 30 days}
   partition_events: changed
   partition_events_limit: 20
@@ -94,7 +95,7 @@ dynamic_tables:
   on: {all: [often, raw.orders, "s3://bucket/a b", {name: c}]}
   wait_for: [{path: "/data/{yyyy-MM-dd}"}, {source: raw.events, partition: "ds={yyyy-MM-dd}"},
     {source: raw.orders, rows: 1000}, {source: raw.orders, partition: "ds={yyyy-MM-dd}", rows: 1}]
-  query: SELECT amount, hh, ds FROM recent
+  query: SELECT amount, hh, ds FROM recent WHERE amount IN (SELECT x FROM shared)
 - {name: often, freshness: 3 minutes, query: "SELECT 1 AS x"}
 - {name: shared, dag: shared, freshness: 1 day, query: "SELECT 1 AS x"}
 - {name: when_updated, freshness: 1 day, schedule: none, on: [often], query: "SELECT 1 AS x"}

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import AwaitedData, AwaitedRows
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import in_time, parents_of
@@ -49,10 +50,11 @@ def refresh(parent: DynamicTable, schedule_time: datetime) -> None:
         run(workspace, RefreshRequest(parent, {}, schedule_time, f"token-{schedule_time:%Y%m%d}", "test"), write_numbers)
 
 
-def trigger(parent: DynamicTable, deadline: datetime, **options: Any) -> UpstreamTrigger:
+def trigger(parent: DynamicTable, deadline: datetime, max_lag: timedelta | None = None, **options: Any) -> UpstreamTrigger:
     child = load_definitions(_with_child(parent.path)).table("child")
     assert child is not None
-    parents = in_time(parents_of(child.upstream, {parent.identifier: parent}), child, TICK)
+    child = replace(child, max_lag={} if max_lag is None else {str(parent.identifier): max_lag})
+    parents = in_time(parents_of(child, Definitions({parent.identifier: parent})), child, TICK)
     return UpstreamTrigger(
         upstream_to_text(parents), TICK.isoformat(), deadline.isoformat(), **{"conn_id": "dynamic_tables_default", **options}
     )
@@ -81,12 +83,12 @@ async def said_first(waiting: UpstreamTrigger, capsys: pytest.CaptureFixture[str
 
 
 def test_the_triggerer_can_rebuild_it(parent: DynamicTable) -> None:
-    waiting = trigger(parent, TICK, poll_interval=5)
+    waiting = trigger(parent, TICK, timedelta(minutes=90), poll_interval=5)
     path, options = waiting.serialize()
     rebuilt = import_string(path)(**options)
     assert rebuilt.serialize() == waiting.serialize()
     texts = ["default.default.parent", "iceberg", "0 0 * * *", "UTC", "1 day", TICK.isoformat(), parent.workflow_id]
-    assert options["parents"] == [texts]
+    assert options["parents"] == [[*texts, "5400.0"]]
 
 
 def test_it_fires_at_its_first_look_when_the_parent_is_fresh(parent: DynamicTable) -> None:

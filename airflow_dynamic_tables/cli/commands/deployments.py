@@ -191,7 +191,7 @@ def _request(workspace: Workspace, defined: Definitions, table: DynamicTable) ->
         owner=owner_of("apply", token),
         full_refresh=True,
         waits=False,
-        parents=parents_of(defined.needed_by(table), defined.tables),
+        parents=parents_of(table, defined),
     )
 
 

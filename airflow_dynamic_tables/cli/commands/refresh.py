@@ -268,7 +268,7 @@ def _request(arguments: Namespace, workspace: Workspace, defined: Definitions) -
         catches_up=arguments.schedule_time is None and not arguments.dirty,
         is_scheduled=arguments.scheduled,
         waits=False,
-        parents=parents_of(defined.needed_by(table), defined.tables),
+        parents=parents_of(table, defined),
     )
 
 

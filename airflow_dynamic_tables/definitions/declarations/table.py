@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from airflow_dynamic_tables.core.partition_transforms import rejoined, spelled
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount, accepted_values, not_null
 from airflow_dynamic_tables.core.refresh.reasons import OnChange
-from airflow_dynamic_tables.definitions.declarations.airflow import declaration_of_keys
+from airflow_dynamic_tables.definitions.declarations.airflow import Duration, declaration_of_keys
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, OneOf, Scalar
 from airflow_dynamic_tables.definitions.declarations.settings import Settings
 
@@ -292,6 +292,9 @@ class TableDeclaration(Settings, _TableKeys, defer_build=False):
     """Data that a refresh waits for."""
     on_change: dict[Name, Annotated[str, OneOf("on_change", tuple(OnChange))]] = Field(default_factory=dict)
     """By source: whether its changes make older partitions out of date (`refresh`, the default), or `ignore`."""
+
+    max_lag: dict[Name, Duration] = Field(default_factory=dict)
+    """By dynamic table that the query reads: how far it may be behind the schedule time of a refresh, e.g. `2 hours`."""
 
     @model_validator(mode="after")
     def _check_query(self) -> TableDeclaration:

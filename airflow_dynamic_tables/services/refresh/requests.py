@@ -45,7 +45,8 @@ class Parent:
     """A dynamic table that another one reads, and its schedule. Without ``cron`` it is refreshed by asset updates or a loop.
 
     ``last_tick`` is its last tick in time for the waiting refresh, see ``in_time`` in
-    :mod:`airflow_dynamic_tables.services.refresh.upstream`. ``workflow_id`` is the workflow that refreshes it.
+    :mod:`airflow_dynamic_tables.services.refresh.upstream`. ``workflow_id`` is the workflow that refreshes it. ``max_lag`` is how
+    far it may be behind the schedule time of the refresh that reads it, if the table that reads it declares that.
     """
 
     identifier: TableIdentifier
@@ -55,18 +56,26 @@ class Parent:
     freshness: Freshness
     last_tick: datetime | None = None
     workflow_id: str = ""
+    max_lag: timedelta | None = None
 
     def required(self, schedule_time: datetime) -> datetime:
-        """Return the time up to which it must be fresh for a refresh: its latest tick, or without cron, one period before."""
+        """Return the time up to which it must be fresh for a refresh.
+
+        That is its latest tick, or without cron one period before. ``max_lag`` permits an earlier time, and demands no later one.
+        """
         if self.cron is None:
-            return elapsed(schedule_time, -self.freshness.period)
-        return previous_tick(self.cron, self.timezone, schedule_time)
+            regular = elapsed(schedule_time, -self.freshness.period)
+        else:
+            regular = previous_tick(self.cron, self.timezone, schedule_time)
+        return regular if self.max_lag is None else min(regular, elapsed(schedule_time, -self.max_lag))
 
     def serves_until(self, fresh: datetime) -> datetime:
         """Return the last schedule time for which it is fresh enough if it is fresh up to a time."""
         if self.cron is None:
-            return elapsed(fresh, self.freshness.period)
-        return next_tick(self.cron, self.timezone, fresh) - _INSTANT
+            regular = elapsed(fresh, self.freshness.period)
+        else:
+            regular = next_tick(self.cron, self.timezone, fresh) - _INSTANT
+        return regular if self.max_lag is None else max(regular, elapsed(fresh, self.max_lag))
 
     def last_tick_before(self, until: datetime) -> datetime | None:
         """Return its latest tick before that time."""

@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.partition_dates import partitions_within, start
 from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.sources import AwaitedData, AwaitedRows, Source
 from airflow_dynamic_tables.core.schedule import elapsed
-from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
     DynamicTableError,
@@ -96,12 +96,20 @@ HasGivenUp = Callable[[str, datetime], bool]
 """Returns whether the run of a workflow for a tick has permanently failed and no other run of it is in progress."""
 
 
-def parents_of(names: Iterable[TableIdentifier], tables: Mapping[TableIdentifier, DynamicTable]) -> tuple[Parent, ...]:
-    """Return those of the named tables that are dynamic and refreshed automatically: by schedule, asset updates or a loop."""
-    dynamic = (tables[identifier] for identifier in names if identifier in tables)
+def parents_of(table: DynamicTable, definitions: Definitions) -> tuple[Parent, ...]:
+    """Return the tables that a table may read and that are refreshed automatically: by schedule, asset updates or a loop."""
+    read = (definitions.tables[name] for name in definitions.needed_by(table) if name in definitions.tables)
     return tuple(
-        Parent(parent.identifier, parent.format, parent.cron, parent.timezone, parent.freshness, workflow_id=parent.workflow_id)
-        for parent in dynamic
+        Parent(
+            parent.identifier,
+            parent.format,
+            parent.cron,
+            parent.timezone,
+            parent.freshness,
+            workflow_id=parent.workflow_id,
+            max_lag=table.max_lag.get(str(parent.identifier)),
+        )
+        for parent in read
         if parent.cron is not None or parent.on is not None or parent.is_continuous
     )
 

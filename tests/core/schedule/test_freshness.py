@@ -43,8 +43,8 @@ def test_what_may_be_written(text: str, normalised: str) -> None:
 
 
 ILLEGAL = {
-    "DOWNSTREAM": "DOWNSTREAM is not supported yet",
-    "downstream": "DOWNSTREAM is not supported yet",
+    "DOWNSTREAM": "not DOWNSTREAM; to read tables that are older, use 'max_lag'",
+    "downstream": "not DOWNSTREAM; to read tables that are older, use 'max_lag'",
     "0 days": "positive whole number of days, not '0'",
     "-1 day": "positive whole number of days, not '-1'",
     "1.5 hours": "positive whole number of hours, not '1.5'",

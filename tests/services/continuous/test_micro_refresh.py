@@ -57,7 +57,7 @@ class Live:
     def work(self, name: str) -> Work:
         table = self.definitions.table(name)
         assert table is not None
-        parents = parents_of(table.upstream, self.definitions.tables)
+        parents = parents_of(table, self.definitions)
         return Work(self.workspace, table, {}, parents, self.identity, "dag/run/refresh", self.submit, lambda: None)
 
     def submit(self, plan: RefreshPlan) -> None:

@@ -79,8 +79,8 @@ class Bench:
     def unwaited(self, time: datetime, table: TableIdentifier, **asked: Any) -> RefreshRequest:
         """A request that takes its parents as they are, as one of the command line does."""
         (self.folder / "tables.yaml").write_text(self.yaml)
-        tables = load_definitions(self.folder / "tables.yaml").tables
-        return self.request(time, table, waits=False, parents=parents_of(tables[table].upstream, tables), **asked)
+        definitions = load_definitions(self.folder / "tables.yaml")
+        return self.request(time, table, waits=False, parents=parents_of(definitions.tables[table], definitions), **asked)
 
     def job(self, plan: RefreshPlan) -> None:
         self.plans.append(plan)
@@ -162,14 +162,14 @@ def test_a_table_says_which_partitions_it_lacks_and_its_children_wait_for_them(b
     assert (status.late, status.lag_seconds) == (True, 5 * 3600)
     assert (status.missing_partitions, status.missing) == (4, "ds=2024-03-01-20 to ds=2024-03-01-23 (4 partitions)")
     child = bench.request(DAY + timedelta(hours=23), DAYS).table  # midnight in Berlin
-    tables = load_definitions(bench.folder / "tables.yaml").tables
-    waits = pending(bench.workspace, parents_of(child.upstream, tables), at(23))
+    parents = parents_of(child, load_definitions(bench.folder / "tables.yaml"))
+    waits = pending(bench.workspace, parents, at(23))
     assert what_is_missing(waits).endswith("is fresh only up to 2024-03-01T20:00:00+00:00")
     bench.tick(at(22), partitions=PartitionSet.of([{"ds": "2024-03-01-21"}]))
     assert bench.status().missing_partitions == 3, "a user made one of them"
     bench.tick(at(25))
     assert (bench.status().missing_partitions, bench.status().late) == (0, False)
-    assert not pending(bench.workspace, parents_of(child.upstream, tables), at(23))
+    assert not pending(bench.workspace, parents, at(23))
 
 
 def test_a_new_table_begins_with_all_that_its_sources_have(bench: Bench) -> None:

@@ -312,8 +312,8 @@ def test_a_table_without_its_parent_says_so(workspace: Workspace, request_: Refr
 
 
 def test_a_child_needs_its_parents_own_latest_tick(workspace: Workspace, request_: RefreshRequest, tmp_path: Path) -> None:
-    tables = load_definitions(tmp_path / "sales.yaml").tables
-    parents = parents_of(tables[TOTAL].upstream, tables)
+    definitions = load_definitions(tmp_path / "sales.yaml")
+    parents = parents_of(definitions.tables[TOTAL], definitions)
     at = MARCH + timedelta(hours=10)
     (waiting,) = pending(workspace, parents, at)
     assert (waiting.required, waiting.data_timestamp, waiting.failed) == (MARCH, None, None)

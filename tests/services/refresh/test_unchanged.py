@@ -20,6 +20,7 @@ from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, Refr
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.versions import StreamPosition, Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import JobFailedError
 from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
@@ -171,7 +172,7 @@ def test_a_compaction_moves_nothing(bench: Bench) -> None:
 def test_children_do_not_wait_for_what_has_not_moved(made: Bench) -> None:
     made.next_day()
     child = made.request(CHILD)
-    parents = parents_of([NUMBERS], {NUMBERS: made.request().table})
+    parents = parents_of(child.table, Definitions({NUMBERS: made.request().table}))
     assert pending(made.workspace, parents, child.schedule_time) == ()
     assert pending(made.workspace, parents, child.schedule_time + DAY) != ()
 

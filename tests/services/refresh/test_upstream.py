@@ -12,6 +12,7 @@ import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
@@ -27,6 +28,7 @@ from airflow_dynamic_tables.services.refresh.upstream import (
     parents_of,
     pending,
     waited_too_long,
+    what_is_missing,
     why_wait,
 )
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -60,7 +62,7 @@ def request_of(definitions: Definitions, table: TableIdentifier, token: str, at:
 def parent_of(definitions: Definitions, parent: TableIdentifier) -> Parent:
     """A parent of the refresh at the first of March."""
     table = definitions.tables[NIGHTLY]
-    (found,) = (found for found in parents_of(table.upstream, definitions.tables) if found.identifier == parent)
+    (found,) = (found for found in parents_of(table, definitions) if found.identifier == parent)
     return in_time([found], table, MARCH)[0]
 
 
@@ -146,6 +148,11 @@ dynamic_tables:
 - {name: scheduled, freshness: 1 day, on: [elsewhere], query: SELECT 1 AS x}
 - {name: updated, freshness: 36 hours, schedule: none, on: [elsewhere], query: SELECT 1 AS x}
 - {name: elsewhere, freshness: 1 day, query: SELECT 1 AS x}
+- {name: child, freshness: 1 day, query: SELECT s.x FROM scheduled s JOIN updated u ON s.x = u.x}
+- name: patient
+  freshness: 1 hour
+  query: SELECT s.x FROM scheduled s JOIN updated u ON s.x = u.x
+  max_lag: {scheduled: 2 days, lake.crm.updated: 1 hour}
 """
 
 NOON = datetime(2024, 1, 2, 12, 30, tzinfo=UTC)
@@ -153,12 +160,44 @@ NOON = datetime(2024, 1, 2, 12, 30, tzinfo=UTC)
 
 def test_a_parent_without_a_schedule_has_to_keep_its_own_promise(tmp_path: Path) -> None:
     (tmp_path / "tables.yaml").write_text(TABLES)
-    tables = load_definitions(tmp_path / "tables.yaml", cache=Cache(None)).tables
-    names = [TableIdentifier("lake", "crm", name) for name in ("scheduled", "updated")]
-    scheduled, updated = parents_of(names, tables)
+    definitions = load_definitions(tmp_path / "tables.yaml", cache=Cache(None))
+    scheduled, updated = parents_of(definitions.tables[TableIdentifier("lake", "crm", "child")], definitions)
     assert scheduled.required(NOON) == datetime(2024, 1, 2, tzinfo=UTC)
     assert updated.required(NOON) == NOON - timedelta(hours=36)
     assert updated.last_tick_before(NOON) is None, "nobody knows when it is refreshed next"
+
+
+def test_max_lag_lets_a_parent_be_older_and_never_demands_a_newer_one(tmp_path: Path) -> None:
+    (tmp_path / "tables.yaml").write_text(TABLES)
+    definitions = load_definitions(tmp_path / "tables.yaml", cache=Cache(None))
+    scheduled, updated = parents_of(definitions.tables[TableIdentifier("lake", "crm", "patient")], definitions)
+    assert scheduled.required(NOON) == NOON - timedelta(days=2)
+    assert updated.required(NOON) == NOON - timedelta(hours=36), "its own freshness is longer"
+    day = datetime(2024, 1, 1, tzinfo=UTC)
+    assert scheduled.serves_until(day) == day + timedelta(days=2)
+    assert updated.serves_until(day) == day + timedelta(hours=36)
+
+
+def test_a_refresh_begins_while_a_parent_lags_as_far_as_it_may(workspace: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "sales.yaml"
+    path.write_text(f"{YAML}- {{name: quick, freshness: 1 hour, query: SELECT x FROM daily, max_lag: {{daily: 36 hours}}}}\n")
+    definitions = load_definitions(path)
+    quick = TableIdentifier("lake", "sales", "quick")
+    parents = parents_of(definitions.tables[quick], definitions)
+
+    def wait(at: datetime) -> str | None:
+        waits = why_wait(workspace, request_of(definitions, quick, "child", at), parents, None, lambda *_: False)
+        return None if waits is None else what_is_missing(pending(workspace, waits.upstream, waits.needed_until))
+
+    assert "has not been refreshed by schedule yet" in str(wait(MARCH)), "a parent without rows is waited for"
+    run(workspace, request_of(definitions, DAILY, "parent", MARCH), write_numbers)
+    assert wait(MARCH + timedelta(hours=36)) is None
+    late = str(wait(MARCH + timedelta(hours=37)))
+    assert late.startswith("lake.sales.daily must be fresh up to 2024-03-01T01:00:00+00:00"), late
+    request = request_of(definitions, quick, "child", MARCH + timedelta(hours=36))
+    version = run(workspace, request, write_numbers)
+    assert isinstance(version, Version)
+    assert version.data_timestamp == MARCH + timedelta(hours=36), "its own children need not wait for the parent"
 
 
 def test_a_suspended_parent_is_told_as_such(workspace: Workspace, definitions: Definitions) -> None:
@@ -175,7 +214,7 @@ def test_a_suspended_parent_is_not_waited_for(workspace: Workspace, definitions:
     ensure(workspace, definitions.tables[DAILY])
     suspend(workspace, DAILY, "the source moves")
     request = request_of(definitions, NIGHTLY, "child", MARCH)
-    parents = parents_of(request.table.upstream, definitions.tables)
+    parents = parents_of(request.table, definitions)
     with pytest.raises(UpstreamError, match=r"^UPSTREAM_SUSPENDED: .*daily is suspended .the source moves."):
         why_wait(workspace, request, parents, None, lambda *_: False)
     begin(workspace, replace(request_of(definitions, DAILY, "by hand", MARCH), force=True))
