@@ -239,5 +239,10 @@ Time = Annotated[
     ),
     AfterValidator(_checked_time),
 ]
+Partition = Annotated[
+    Text | None,
+    Query(max_length=_TEXT_CHARACTERS, description="Only these partitions, for example `ds=2024-01-01,ds=2024-01-02`."),
+    AfterValidator(_checked_partition),
+]
 Limit = Annotated[int, Query(ge=1, le=LONGEST_PAGE, description="The maximum number of results.")]
 """Page limit; each use sets its default."""

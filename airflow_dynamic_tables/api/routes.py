@@ -12,7 +12,7 @@ from fastapi import Query
 
 from airflow_dynamic_tables.api.access import Right
 from airflow_dynamic_tables.api.desk import AtDesk, Desk, KnownTable
-from airflow_dynamic_tables.api.questions import Drop, Limit, Name, Resumption, Suspension, TableFilter, Time
+from airflow_dynamic_tables.api.questions import Drop, Limit, Name, Partition, Resumption, Suspension, TableFilter, Time
 from airflow_dynamic_tables.api.results import ResultRouter
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.results import items
@@ -24,8 +24,9 @@ from airflow_dynamic_tables.services.deployments.values import Difference, Field
 from airflow_dynamic_tables.services.lifecycle.dropping import Dropped, drop, drop_if_exists
 from airflow_dynamic_tables.services.lifecycle.suspending import StateChange, resume, suspend
 from airflow_dynamic_tables.services.refresh.catching_up import with_catch_up
+from airflow_dynamic_tables.services.refresh.origins import Origin, origins
 from airflow_dynamic_tables.services.refresh.preview import TablePlan, preview, statement
-from airflow_dynamic_tables.services.refresh.requests import in_time_zone, latest_schedule_time
+from airflow_dynamic_tables.services.refresh.requests import in_time_zone, latest_schedule_time, parse_partitions
 from airflow_dynamic_tables.services.status import TableDescription, TableStatus, overview, show_table
 from airflow_dynamic_tables.services.tables.entries import claimed, deployed_by, own_deployment
 
@@ -53,6 +54,13 @@ class VersionPage:
     """The retained versions of a table, newest first."""
 
     versions: tuple[Version, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OriginPage:
+    """The refreshes that made the rows of a table, and the tables that they read; the table itself first."""
+
+    origins: tuple[Origin, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +207,24 @@ def plan(
         upstream=tuple(str(name) for name in declared.upstream if name not in hidden),
     )
     return with_catch_up(desk.workspace, shown, declared, sources)
+
+
+@router.get("/v3/dynamic-tables/{table}/why", summary="Show where the rows of a table come from")
+def why(desk: AtDesk, table: Name, partition: Partition = None) -> OriginPage:
+    """The refreshes that made its partitions, the versions of its sources that they read, and so on, down to files; and what has
+    changed since.
+
+    Dynamic tables that the caller may not read are omitted, with the tables that only these read.
+    """
+    known = desk.table(table, Right.READ)
+    declared = known.declaration
+    try:
+        asked = parse_partitions(partition, declared.formatters) if partition else None
+    except ValueError as error:
+        raise InvalidFieldError("query.partition", str(error)) from error
+    definitions = desk.gateway.declared.all().definitions
+    hidden = desk.hidden(one.identifier for one in desk.every_table())
+    return OriginPage(tuple(origins(desk.workspace, definitions, declared, asked, hidden)))
 
 
 _OWN_TEXT = ("query", "original_query")

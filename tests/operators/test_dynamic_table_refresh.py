@@ -396,7 +396,7 @@ def test_a_parent_that_failed_for_good_fails_it_at_once(home: Path, monkeypatch:
     of_parent = "dynamic_table__default__default__parent"
     airflow.runs = [(of_parent, TICK, "failed"), (of_parent, None, "running")]
     deferred = deferral_of(operator_of(home))
-    assert deferred.trigger.parents[0][-2:] == [TICK.isoformat(), of_parent]
+    assert deferred.trigger.parents[0][5:7] == [TICK.isoformat(), of_parent]
     airflow.runs = airflow.runs[:1]
     with pytest.raises(AirflowFailException, match=r"^UPSTREAM_FAILED: default\.default\.parent .* clear that run"):
         operator_of(home).resume(context(), {"deadline": deferred.trigger.deadline})

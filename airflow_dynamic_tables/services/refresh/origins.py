@@ -5,7 +5,7 @@ Everything is read from the history. A table is compared with its sources, as an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -62,11 +62,16 @@ class Origin:
 
 
 def origins(
-    workspace: Workspace, definitions: Definitions, table: DynamicTable, partitions: PartitionSet | None = None
+    workspace: Workspace,
+    definitions: Definitions,
+    table: DynamicTable,
+    partitions: PartitionSet | None = None,
+    hidden: Set[TableIdentifier] = frozenset(),
 ) -> list[Origin]:
     """Return where the rows of a table come from: the table first, each table before those that it was made of.
 
     :param partitions: only these partitions.
+    :param hidden: tables that are left out, with the tables that only these read.
     :raises UpstreamError: if the table has no version, or no refresh made a partition.
     :raises UnsupportedError: if the table is refreshed continuously.
     """
@@ -81,7 +86,7 @@ def origins(
         specs = [parse_spec(text) if text else {} for text in made.refreshes]
     else:
         specs = list(normalised(partitions, registered.columns))
-    search = _Search(workspace, definitions)
+    search = _Search(workspace, definitions, hidden)
     by_token: dict[str | None, list[_Spec]] = {}
     for spec in specs:
         by_token.setdefault(made.token(spec), []).append(spec)
@@ -92,6 +97,7 @@ def origins(
 class _Search:
     workspace: Workspace
     definitions: Definitions
+    hidden: Set[TableIdentifier]
     compared: dict[TableIdentifier, tuple[Bound, Comparison]] = field(default_factory=dict)
     seen: set[tuple[str, str, PartitionSet]] = field(default_factory=set)
 
@@ -127,7 +133,7 @@ class _Search:
             identifier = TableIdentifier.parse(name)
             texts = states[name].partitions if name in states else None
             partitions = self._feeding(table, name, specs, list(texts or ()))
-            if (name, version, partitions) in self.seen:
+            if identifier in self.hidden or (name, version, partitions) in self.seen:
                 continue
             self.seen.add((name, version, partitions))
             state, why = self._since(table, name, refresh, specs)

@@ -14,7 +14,10 @@ from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.project import open_project
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
 from tests.support.gateway import Served
+from tests.support.pyarrow_job import write_numbers
 
 NOON = datetime(2024, 1, 2, 12, tzinfo=UTC)
 DAILY = TableIdentifier("lake", "sales", "daily")
@@ -135,6 +138,29 @@ def test_a_plan_is_of_a_time(client: httpx.Client) -> None:
     assert "WHERE" in planned["statement"]
     assert planned["catchUp"] == [], "the complete table"
     assert planned["catchUpReason"] == "it starts with all partitions of its sources (initial: all)"
+
+
+def test_where_rows_come_from(gateway: Served, client: httpx.Client) -> None:
+    (gateway.definitions / "numbers.yaml").write_text(
+        "defaults: {catalog: lake, database: sales, freshness: 1 day}\n"
+        "dynamic_tables: [{name: numbers, query: SELECT 1 AS x}, {name: copied, query: SELECT x FROM numbers}]\n"
+    )
+    with gateway.workspace() as workspace:
+        for name in ("numbers", "copied"):
+            table = open_project(str(gateway.definitions)).load()[0].tables[TableIdentifier("lake", "sales", name)]
+            run(workspace, RefreshRequest(table, {}, NOON, name, "a test"), write_numbers)
+
+    def found() -> list[tuple[int, str, str, str]]:
+        origins = client.get("/v3/dynamic-tables/lake.sales.copied/why").json()["origins"]
+        return [(one["depth"], one["table"], one["token"], one["state"]) for one in origins]
+
+    assert found() == [(0, "lake.sales.copied", "copied", "CURRENT"), (1, "lake.sales.numbers", "numbers", "CURRENT")]
+    gateway.rights.refused.add(("ann", Right.READ, "numbers"))
+    assert found() == [(0, "lake.sales.copied", "copied", "CURRENT")]
+    assert client.get("/v3/dynamic-tables/lake.sales.numbers/why").status_code == 403
+    wrong = client.get("/v3/dynamic-tables/lake.sales.copied/why", params={"partition": "2024"})
+    assert (wrong.status_code, "query.partition" in wrong.text) == (422, True), wrong.text
+    assert client.get("/v3/dynamic-tables/lake.sales.daily/why").status_code == 404, "it has no refresh"
 
 
 def test_a_plan_names_what_the_caller_may_see(gateway: Served, client: httpx.Client) -> None:

@@ -22,6 +22,7 @@ from airflow_dynamic_tables.services.refresh.origins import Origin, OriginState,
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
+from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.clock import Clock
 from tests.support.daily_facts import DAY, DAYS, MARCH, name_of
@@ -168,6 +169,28 @@ def test_nothing_is_known_after_a_rollback_by_hand(house: House) -> None:
     store.tables.load_table(("sales", "named")).delete(f"ds = '{name_of(0)}'")  # type: ignore[attr-defined]
     assert "the table is not as its refresh left it" in house.changed("named")["sales.named the complete table"]
     assert house.workspace.ledger.list_refreshes(table)[0].token == "named-2"
+
+
+def test_versions_that_a_rollback_undid_are_not_named(house: House) -> None:
+    house.write(0, "late")
+    house.refresh("days")  # version 2 of both days is in the history, and is undone
+    days = TableIdentifier("lake", "sales", "days")
+    rollback(house.workspace, RollbackRequest(days, 1, "back", "me"))
+    unknown = house.why("days", name_of(0))
+    assert [(one.token, one.why) for one in unknown] == [(None, "the refresh that made it is not known, as after a rollback")]
+    assert house.told("days", name_of(1))[0] == (0, "sales.days", f"ds={name_of(1)}", "days-1")
+    house.refresh("named")
+    assert [one for one in house.told("named", name_of(0)) if one[0] == 1] == [
+        (1, "sales.days", f"ds={name_of(0)}", "days-1"),
+        (1, "raw.names", "the complete table", ""),
+    ]
+
+
+def test_hidden_tables_are_left_out(house: House) -> None:
+    definitions = house.definitions
+    names = {name: TableIdentifier("lake", "sales", name) for name in ("months", "days")}
+    found = origins(house.workspace, definitions, definitions.tables[names["months"]], None, {names["days"]})
+    assert [(one.depth, one.table) for one in found] == [(0, "lake.sales.months"), (1, "lake.sales.named"), (2, "lake.raw.names")]
 
 
 def test_a_table_without_a_version(house: House) -> None:
