@@ -332,6 +332,15 @@ class DynamicTable:
             see="refreshes.md#frozen-partitions",
         ),
     ] = None
+    max_partitions_per_commit: Annotated[
+        int | None,
+        Key(
+            "Most partitions that one commit of an incremental table replaces; a refresh of more makes several commits.",
+            in_defaults=False,
+            limits={"ge": 1, "le": 10_000},
+            see="refreshes.md#several-commits",
+        ),
+    ] = None
     partition_events: Annotated[
         PartitionEvents,
         Key(

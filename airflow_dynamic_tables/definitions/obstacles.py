@@ -78,16 +78,36 @@ def refusals_of(definitions: Definitions, table: DynamicTable, entry: Entry, exp
             yield Mistake(each.place.path, each.place.line, each.place.column, text)
 
 
-def _of_table(definitions: Definitions, table: DynamicTable) -> Iterator[tuple[str, Obstacle, tuple[str, ...]]]:
-    """Yield the obstacles of each key, without those of sources whose changes are ignored."""
-    settings = row_settings(table.spark.conf)
+def undivided(definitions: Definitions, table: DynamicTable, entry: Entry, expansion: Expansion) -> Iterator[Mistake]:
+    """Yield why the refreshes of a table cannot be divided into several commits: its sources do not tell its partitions."""
+    found = [(key, _lineage(definitions, table, key)) for key in _keys(table)]
+    obstacles = {key: [*_unpartitioned(definitions, table, each)] if each.is_closed else [*each.obstacles] for key, each in found}
+    if entry.query is None or any(each.is_closed and not obstacles[key] for key, each in found):
+        return
+    said = "max_partitions_per_commit: the partitions of the table cannot be listed from its sources"
+    for key, _ in found:
+        for one in obstacles[key]:
+            text = f"{said}, because {one.cause}; {one.remedy.partition(', or set on_change')[0]}, or take the setting away"
+            yield entry.query.mistake(_written(expansion, one, one.sources or tuple(map(str, table.upstream))), text)
+        if not obstacles[key]:
+            yield entry.mistake("max_partitions_per_commit", f"no table of the query has the values of {key!r}; take it away")
+    if not found:
+        yield entry.mistake("max_partitions_per_commit", "partitions by computed keys cannot be named; take it away")
+
+
+def _lineage(definitions: Definitions, table: DynamicTable, key: str) -> Lineage:
     read = {str(name): definitions.sources.get(name) for name in table.upstream}
     types = {name: column_types(source.schema, source.partition_keys) for name, source in read.items() if source is not None}
+    return lineage(table.expanded_query, key, types, row_settings(table.spark.conf), table.timezone, assumed=True)
+
+
+def _of_table(definitions: Definitions, table: DynamicTable) -> Iterator[tuple[str, Obstacle, tuple[str, ...]]]:
+    """Yield the obstacles of each key, without those of sources whose changes are ignored."""
     ignored = {name for name, policy in table.on_change.items() if policy is OnChange.IGNORE}
     for key in _keys(table):
-        found = lineage(table.expanded_query, key, types, settings, table.timezone, assumed=True)
+        found = _lineage(definitions, table, key)
         for obstacle in (*found.obstacles, *_unpartitioned(definitions, table, found)):
-            sources = tuple(name for name in obstacle.sources or read if name not in ignored)
+            sources = tuple(name for name in obstacle.sources or map(str, table.upstream) if name not in ignored)
             if sources:
                 yield key, obstacle, sources
 

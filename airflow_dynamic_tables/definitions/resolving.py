@@ -17,7 +17,7 @@ from airflow_dynamic_tables.core.limits import (
     TABLES_IN_QUERY,
     WRITTEN_OUT_CHARACTERS,
 )
-from airflow_dynamic_tables.core.mistakes import Mistakes, did_you_mean, understood
+from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, did_you_mean, understood
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule import RefreshMode
@@ -26,7 +26,7 @@ from airflow_dynamic_tables.definitions.declarations.source import SourceDeclara
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion, QueryText
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
-from airflow_dynamic_tables.definitions.obstacles import Obstacles, refusals_of
+from airflow_dynamic_tables.definitions.obstacles import Obstacles, refusals_of, undivided
 from airflow_dynamic_tables.definitions.queries.editing import edited, expansion, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference, Target
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
@@ -113,12 +113,15 @@ class Resolver:
         return self._without_refused(definitions, expansions)
 
     def _without_refused(self, definitions: Definitions, expansions: Mapping[TableIdentifier, Expansion]) -> Definitions:
-        """Return the definitions without tables that may only be refreshed by partition, and cannot be."""
+        """Return the definitions without tables whose refreshes must be by partition, or in several commits, and cannot be."""
         tables = dict(definitions.tables)
         for name, table in definitions.tables.items():
-            if table.mode is not RefreshMode.INCREMENTAL_STRICT:
-                continue
-            if found := list(refusals_of(definitions, table, self._known[name], expansions[name])):
+            found: list[Mistake] = []
+            if table.mode is RefreshMode.INCREMENTAL_STRICT:
+                found += refusals_of(definitions, table, self._known[name], expansions[name])
+            if table.max_partitions_per_commit is not None:
+                found += undivided(definitions, table, self._known[name], expansions[name])
+            if found:
                 self.mistakes.add(found)
                 del tables[name]
         return replace(definitions, tables=tables)

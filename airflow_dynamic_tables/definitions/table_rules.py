@@ -218,8 +218,14 @@ def incremental_mistakes(entry: Entry, declared: TableDeclaration, read: Iterabl
     if not entry.dropped.isdisjoint({"freshness", "refresh_mode"}):
         return
     mode = mode_decision(entry, declared).mode
+    is_divided = vars(declared)["max_partitions_per_commit"] is not None
     if not mode.is_incremental:
+        if is_divided:
+            message = "only incremental refreshes make several commits; write 'refresh_mode: incremental', or take it away"
+            yield entry.mistake("max_partitions_per_commit", message)
         return
+    if is_divided and not declared.partitioned_by:
+        yield entry.mistake("max_partitions_per_commit", "the table has no partitions; name their keys in 'partitioned_by'")
     place = "refresh_mode" if declared.refresh_mode else "name"
     said = f"refresh_mode: {mode.lower()}"
     for key in ("late", "initial"):

@@ -99,6 +99,12 @@ dynamic_tables:
 - {name: often, freshness: 3 minutes, query: "SELECT 1 AS x"}
 - {name: shared, dag: shared, freshness: 1 day, query: "SELECT 1 AS x"}
 - {name: when_updated, freshness: 1 day, schedule: none, on: [often], query: "SELECT 1 AS x"}
+- name: in_several_commits
+  freshness: 1 day
+  refresh_mode: incremental
+  max_partitions_per_commit: 7
+  partitioned_by: [ds]
+  query: SELECT amount, ds FROM raw.orders
 """
 
 
@@ -116,14 +122,16 @@ def test_everything_that_can_be_said_comes_back(tmp_path: Path) -> None:
     (tmp_path / "all.yaml").write_text(EVERYTHING, encoding="utf-8")
     definitions, mistakes = load_sound_definitions(tmp_path, cache=Cache(None))
     assert mistakes == ()
-    odd, often, shared, when_updated = definitions.tables.values()
+    odd, often, shared, when_updated, divided = definitions.tables.values()
     assert (odd.identifier.table, often.cron, when_updated.cron) == ("odd.name", None, None)
-    for table in (odd, often, shared, when_updated):
+    for table in (odd, often, shared, when_updated, divided):
         assert_comes_back(table)
     nothing = DynamicTable(odd.identifier, "", "", (), odd.freshness, odd.mode, odd.mode, "", None)
     unsaid = {field.name for field in fields(DynamicTable) if getattr(odd, field.name) == getattr(nothing, field.name)}
-    assert unsaid == {"identifier", "declared_mode", "mode", "freshness", "dag"}  # so no field was left out above
+    # So no field was left out above.
+    assert unsaid == {"identifier", "declared_mode", "mode", "freshness", "dag", "max_partitions_per_commit"}
     assert shared.dag == "shared", "which excludes 'on'"
+    assert divided.max_partitions_per_commit == 7, "which excludes other modes than the incremental one"
 
 
 @pytest.mark.parametrize("path", ["dags/definitions", "tests/definitions/broken"])

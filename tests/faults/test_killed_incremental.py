@@ -16,7 +16,7 @@ from airflow_dynamic_tables.services.refresh.requests import Skipped
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.support.clock import Clock
-from tests.support.daily_facts import Bench
+from tests.support.daily_facts import Bench, name_of, only
 from tests.support.faults.report import FaultReport
 from tests.support.faults.steps import watch_steps
 from tests.support.faults.victims import KILL, start
@@ -82,5 +82,47 @@ def test_what_changed_meanwhile_is_refreshed_after_a_kill(
     with bench.workspace:
         assert bench.rows() in (before, read, bench.expected())
         bench.refresh(8)
+        assert bench.rows() == bench.expected()
+        assert isinstance(bench.refresh(8), Skipped)
+
+
+IN_COMMITS = "refresh_mode: incremental\n  max_partitions_per_commit: 2"
+
+
+def refresh_in_commits_and_die(folder: Path) -> None:
+    """Refresh eight days for the first time, two in a commit, and die before the third commit begins."""
+    bench = bench_of(folder, Clock())
+    bench.settings = IN_COMMITS
+    begun: list[str] = []
+
+    def hook(step: str) -> None:
+        begun.extend([step] if step == "begin" else [])
+        if len(begun) == 3:
+            KILL()
+
+    watch_steps(hook)
+    bench.refresh(8)
+
+
+def test_a_refresh_killed_between_two_commits_is_continued(tmp_path: Path, empty_state: Path, fault_report: FaultReport) -> None:
+    shutil.copy(empty_state, tmp_path / "state.db")
+    clock = Clock()
+    bench = bench_of(tmp_path, clock)
+    with bench.workspace:
+        bench.begin()
+        for day in range(4, 8):
+            bench.write(day, day)
+
+    process = start(refresh_in_commits_and_die, tmp_path).process
+    process.join(300)
+    assert process.exitcode == -signal.SIGKILL
+    fault_report.injected("kill -9")
+
+    bench = bench_of(tmp_path, clock)
+    bench.settings = IN_COMMITS
+    with bench.workspace:
+        assert sorted(bench.rows()) == [name_of(day) for day in range(4)]
+        bench.refresh(8)
+        assert [plan.partitions for plan in bench.plans] == [only(4, 5), only(6, 7)]
         assert bench.rows() == bench.expected()
         assert isinstance(bench.refresh(8), Skipped)

@@ -144,12 +144,14 @@ class Obstacle:
 class Lineage:
     """How tables determine a partition key. Tables that are missing in ``sources`` feed every partition.
 
-    If it ``is_closed``, the query returns no row whose key is not of a partition of one of the ``sources``.
+    If it ``is_closed``, the query returns no row whose key is not of a partition of one of the ``sources``. ``type`` is that of
+    the key, if it is known.
     """
 
     sources: Mapping[str, KeySource]
     obstacles: tuple[Obstacle, ...] = ()
     is_closed: bool = False
+    type: str | None = None
 
 
 ColumnTypes = Mapping[str, Mapping[str, str]]

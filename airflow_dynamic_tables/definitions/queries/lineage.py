@@ -85,7 +85,7 @@ def trace(query: str, key: str, types: ColumnTypes, settings: Mapping[str, str],
         return Lineage(
             {}, (_unreadable(ObstacleCode.UNREAD, "the query is not understood", "simplify it, or split it into views"),)
         )
-    return Lineage(tracer.sources(timezone), tuple(tracer.obstacles), tracer.is_closed)
+    return Lineage(tracer.sources(timezone), tuple(tracer.obstacles), tracer.is_closed, tracer.type)
 
 
 def why_unreadable(query: str, settings: Mapping[str, str]) -> Obstacle | None:
@@ -140,6 +140,12 @@ class _Tracer:
         """Whether the key of every row was traced to a table that does not feed every partition in another place."""
         blocked = {name.lower() for name in self.blocked}
         return not self._is_interrupted and bool(self.found) and blocked.isdisjoint(name.lower() for name in self.found)
+
+    @property
+    def type(self) -> str | None:
+        """The type of the key; ``None`` if it is unknown."""
+        types = {type_of(formula, lambda column: column.type) for formulas in self.found.values() for formula in formulas}
+        return types.pop() if len(types) == 1 else None
 
     def sources(self, timezone: str) -> dict[str, KeySource]:
         """Return how tables determine the key. Names that differ in their case may be one table."""

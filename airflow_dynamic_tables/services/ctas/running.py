@@ -159,7 +159,8 @@ def _check_still_there(workspace: Workspace, request: RefreshRequest) -> None:
 
 def _prepared(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, write: StagedWrite) -> Attempt:
     with write.step("begin"):
-        planned = prepare(workspace, request, registered, write, ToDo(WHOLE_TABLE))
+        to_do = ToDo(WHOLE_TABLE)
+        planned = prepare(workspace, request, registered, write, to_do)
     if isinstance(planned, Skipped):
         raise ConflictError(f"{write.stage.table} was not made: {planned.reason}")
-    return Attempt(request, registered, write, planned)
+    return Attempt(request, registered, write, planned, to_do)

@@ -58,12 +58,12 @@ class Comparison:
         self._ledger = workspace.ledger
         self._bound = bound
         self._filters = FilteredChanges(workspace, bound, sources)
-        self.now = registered.loaded.read().state
+        self.now = registered.loaded.read().state if registered.loaded.layout() is not None else None
         self._histories: dict[str, SourceHistory] = {}
         self._mappings: dict[str, PartitionMapping] = {}
-        self._kinds = {column.name: column.type for column in registered.columns}
+        self._columns = registered.columns
         own = {key: KeySource((KeyColumn(key.lower()),)) for key in bound.table.partition_keys}
-        self._itself = PartitionMapping(own, self._kinds)
+        self._itself = PartitionMapping(own, {column.name: column.type for column in registered.columns})
         self._changes: dict[str | None, list[SourceChange]] = {}
         self._now = {source.identifier: source.state for source in bound.sources}
 
@@ -200,6 +200,13 @@ class Comparison:
             found = ((key, lineage.sources.get(source)) for key, lineage in self._lineage.items())
             self._mappings[source] = PartitionMapping({key: own for key, own in found if own is not None}, self._kinds)
         return self._mappings[source]
+
+    @cached_property
+    def _kinds(self) -> dict[str, str]:
+        """The types of the columns of the table; before its first commit, those of its keys, as far as they are known."""
+        if self._columns:
+            return {column.name: column.type for column in self._columns}
+        return {key: lineage.type for key, lineage in self._lineage.items() if lineage.type is not None}
 
     @cached_property
     def _lineage(self) -> dict[str, Lineage]:

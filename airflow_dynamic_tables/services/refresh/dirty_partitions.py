@@ -57,16 +57,16 @@ class DirtySearch:
     ) -> Iterator[tuple[Spec, str]]:
         """Yield the dirty partitions with their first changes.
 
-        Partitions that no refresh has made are omitted, unless one has made the complete table.
+        Partitions that no refresh has made are omitted, unless one has made the complete table, or there is another reason.
 
         :param is_wanted: other partitions are not compared.
         :param why: returns another reason why a partition is dirty; empty if there is none.
         """
-        for spec in self._candidates():
-            if self._made.covers(spec) and is_wanted(spec) and (found := why(spec) or self._why(spec)):
+        for spec in self.candidates():
+            if is_wanted(spec) and (found := why(spec) or (self._why(spec) if self._made.covers(spec) else "")):
                 yield spec, found
 
-    def _candidates(self) -> Sequence[Spec]:
+    def candidates(self) -> Sequence[Spec]:
         """Return the partitions that the table has or had, and those that a source got."""
         effects = self._effects(self._made.token({})) if self._made.is_complete else ()
         of_sources = (spec for effect in effects for spec in (effect.partitions or {}).values())

@@ -12,8 +12,9 @@ from itertools import islice
 from airflow_dynamic_tables.core.partition_dates import normalised
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode
-from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, LateChanges
+from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, LateChanges, sorted_text
 from airflow_dynamic_tables.core.schedule import RefreshMode
+from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import DynamicTableError, UnsupportedError
 from airflow_dynamic_tables.services.refresh.comparison import Comparison
 from airflow_dynamic_tables.services.refresh.dirty_partitions import DirtySearch, Spec
@@ -38,7 +39,7 @@ def find_changed(workspace: Workspace, request: RefreshRequest, registered: Regi
     """
     version = registered.current()
     if version is None:
-        return ToDo(WHOLE_TABLE)
+        return _first(workspace, request, registered)
     bound: Bound | None = None
     merging: Merging | None = None
     late = NOTHING_LATE
@@ -65,6 +66,22 @@ def find_changed(workspace: Workspace, request: RefreshRequest, registered: Regi
     return ToDo(partitions, bound=bound, base=version.token, late=late, change=change, merging=merging)
 
 
+def _first(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> ToDo:
+    """Return the work of the first refresh: the complete table, or all its partitions if they are too many for one commit."""
+    whole = ToDo(WHOLE_TABLE)
+    if not _is_divided(request.table) or registered.loaded.layout() is not None:
+        return whole  # rows of partitions that the sources do not have must not stay
+    bound = bind_inputs(workspace, request, WHOLE_TABLE)
+    found = _Search(workspace, request, registered, bound).every()
+    partitions = PartitionSet.of(sorted(found or (), key=sorted_text))
+    return whole if len(partitions) <= (request.table.max_partitions_per_commit or 0) else ToDo(partitions, bound=bound)
+
+
+def _is_divided(table: DynamicTable) -> bool:
+    """Return whether the partitions of the table are replaced one by one where all its rows are, if they are too many."""
+    return table.max_partitions_per_commit is not None and table.mode is RefreshMode.INCREMENTAL
+
+
 class _Search:
     """The search for the partitions of a table whose rows may differ from those that its query returns now."""
 
@@ -79,10 +96,11 @@ class _Search:
 
     def partitions(self) -> tuple[PartitionSet, str, Merging | None]:
         """Return the changed partitions, or all rows, why, and how their new rows can be merged, if they can."""
-        if why := self._why_incomplete() or self._why_recipe() or self._why_varying() or self._why_undone():
-            return WHOLE_TABLE, why, None
-        partitions, why = self._changed()
-        if partitions.is_empty:
+        other = self._why_incomplete() or self._why_recipe() or self._why_varying() or self._why_undone()
+        partitions, why = (WHOLE_TABLE, other) if other else self._changed()
+        if partitions.is_whole and _is_divided(self._bound.table):
+            partitions, why, other = self._listed(why)
+        if partitions.is_empty or other:
             return partitions, why, None
         workspace, request, bound = self._workspace, self._request, self._bound
         merges = Merges(workspace, self._registered, bound, self._comparison, self._made, request.sources)
@@ -99,6 +117,35 @@ class _Search:
             return WHOLE_TABLE, why
         found = list(islice(search.dirty(), MOST_PARTITIONS + 1))
         return (WHOLE_TABLE, _TOO_MANY) if len(found) > MOST_PARTITIONS else self._explained(found)
+
+    def _listed(self, cause: str) -> tuple[PartitionSet, str, str]:
+        """Return the partitions to replace instead of all rows, why, and why their new rows cannot be merged, if they cannot.
+
+        :param cause: why all rows would be replaced.
+        :return: all rows if the partitions cannot be listed, or are not too many for one commit.
+        """
+        every, now = self.every(), self._comparison.now
+        if every is None or now is None or now.partitions is None:
+            return WHOLE_TABLE, f"{cause}; its partitions cannot be listed, so there is one commit", cause
+        search = self._changes(every)
+        always, recipe = self._why_varying() or self._why_undone(), self._bound.recipe
+
+        def why(spec: Spec) -> str:
+            made = self._made.made(spec)
+            if made is None:
+                return "it has not been made yet"
+            return always or (self._bound.why_other_recipe if made.recipe != recipe else "")
+
+        if len(search.candidates()) <= (self._bound.table.max_partitions_per_commit or 0):
+            return WHOLE_TABLE, cause, cause
+        found = list(search.dirty(why=why))
+        return *self._explained(found), next(filter(None, (why(spec) for spec, _ in found)), "")
+
+    def every(self) -> list[dict[str, str]] | None:
+        """Return the partitions of which the query may return rows now; ``None`` if they are unknown."""
+        if any(source.event_time is not None for source in self._bound.sources):
+            return None
+        return self._comparison.all_partitions(self._keys)
 
     def without(self, frozen: FrozenPartitions) -> tuple[PartitionSet, str, LateChanges]:
         """Return the changed partitions that are not frozen, and those that are.

@@ -57,7 +57,7 @@ def live_plan(workspace: Workspace, plan: TablePlan, table: DynamicTable, defini
         action = RefreshAction.NO_DATA if decided.version is not None else RefreshAction.SKIP
         return LivePlan(**found, action=action, reason_code=decided.reason.code, reason=decided.reason.text)
     action, reason = action_of(request, decided.partitions, registered.current(), merges=decided.merging is not None)
-    reason = decided.explained(reason)
+    reason = decided.divided(table).explained(reason)
     return LivePlan(
         **found,
         action=action,

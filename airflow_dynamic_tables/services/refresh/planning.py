@@ -9,10 +9,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable, CatalogView
 from airflow_dynamic_tables.core.formats import FORMATS, VIEW, is_placed_by_entry
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
+from airflow_dynamic_tables.core.partition_dates import start_of
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.plain import to_plain
 from airflow_dynamic_tables.core.refresh.permissions import Allowed
@@ -47,6 +49,7 @@ from airflow_dynamic_tables.services.refresh.preview import statement, why_it_va
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, StreamBatch
 from airflow_dynamic_tables.services.source_progress import Growth, look
 from airflow_dynamic_tables.services.tables.entries import forgotten_comments
+from airflow_dynamic_tables.services.tables.source_reads import found_fresh
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 from airflow_dynamic_tables.services.writes.protocol import StagedWrite
 
@@ -376,7 +379,8 @@ class ToDo:
     ``partitions`` are the partitions to replace, ``growth`` the sources with a watermark. ``bound`` are the inputs if they were
     already compared with those of the version of token ``base``. ``late`` are older partitions whose sources changed, ``change``
     is the reason for the partitions of an incremental refresh. ``merging`` is for inputs that are still ``bound``. ``frozen`` are
-    partitions that are left out.
+    partitions that are left out. ``later`` are those of the next commits of the refresh, if it makes several: this is ``commit``
+    number of so many.
     """
 
     partitions: PartitionSet
@@ -387,10 +391,37 @@ class ToDo:
     change: Reason | None = None
     merging: Merging | None = None
     frozen: PartitionSet = NO_PARTITIONS
+    later: PartitionSet = NO_PARTITIONS
+    commit: tuple[int, int] = (1, 1)
 
     def bound_since(self, current: Version | None) -> Bound | None:
         """Return the compared inputs if there was no commit since; a later commit may have read newer inputs."""
-        return self.bound if current is not None and current.token == self.base else None
+        return self.bound if self.is_based_on(current) else None
+
+    def is_based_on(self, current: Version | None) -> bool:
+        """Return whether there was no commit since it was determined."""
+        return self.base == (current.token if current is not None else None)
+
+    def divided(self, table: DynamicTable) -> ToDo:
+        """Return the work of the first of several commits, the oldest partitions, if the table limits those of one commit."""
+        most = table.max_partitions_per_commit
+        if most is None or self.partitions.is_whole or self.merging is not None or len(self.partitions) <= most:
+            return self
+        specs = sorted(self.partitions, key=partial(_age, table)) if table.formatters else list(self.partitions)
+        first, later = PartitionSet.of(specs[:most]), PartitionSet.of(specs[most:])
+        number, _ = self.commit
+        return replace(self, partitions=first, later=later, commit=(number, number + -(-len(later) // most)))
+
+    def following(self, base: str | None, table: DynamicTable) -> ToDo | None:
+        """Return the work of the next commit; ``None`` if this is the last.
+
+        :param base: the token of the version of this commit; ``None`` if others were made since the work was determined.
+        """
+        if self.later.is_empty:
+            return None
+        number, _ = self.commit
+        rest = replace(self, partitions=self.later, later=NO_PARTITIONS, base=base, commit=(number + 1, number + 1))
+        return rest.divided(table)
 
     def merging_since(self, current: Version | None) -> Merging | None:
         """Return the merge if there was no commit since."""
@@ -404,11 +435,25 @@ class ToDo:
     def explained(self, reason: Reason) -> Reason:
         """Add the state of the sources to the reason of the refresh."""
         if self.change is not None:
-            text = "; ".join(filter(None, (reason.text, self.change.text, str(self.late))))
+            text = "; ".join(filter(None, (reason.text, self._number, self.change.text, str(self.late))))
             return Reason(self.change.code, text)
-        text = "; ".join(filter(None, (reason.text, str(self.growth or ""), self.without_frozen, str(self.late))))
+        causes = (reason.text, self._number, str(self.growth or ""), self.without_frozen, str(self.late))
+        text = "; ".join(filter(None, causes))
         is_only_late = not self.partitions.is_empty and self.partitions == self.late.to_refresh
         return Reason(ReasonCode.LATE_DATA if is_only_late else reason.code, text)
+
+    @property
+    def _number(self) -> str:
+        number, last = self.commit
+        return f"commit {number} of {last}" if last > 1 else ""
+
+
+def _age(table: DynamicTable, spec: Mapping[str, str | None]) -> datetime:
+    """Return the start of a partition; null and values that are no times come first."""
+    try:
+        return start_of(spec, table.formatters)
+    except ValueError:
+        return datetime.min  # noqa: DTZ901  # partitions have wall-clock times
 
 
 def plan(write: StagedWrite, request: RefreshRequest, registered: RegisteredTable, why: Why, to_do: ToDo) -> RefreshPlan:
@@ -448,7 +493,10 @@ def _refresh_plan(write: StagedWrite, request: RefreshRequest, registered: Regis
     merging = to_do.merging_since(current)
     planned = bound.plan(request.token, request.schedule_time, (action, reason.text), allowed, stage.location)
     forgotten = forgotten_comments(entry) if current is not None and isinstance(entry, CatalogDynamicTable) else {}
-    fresh = fresh_then(workspace, registered, request, stage.partitions, has_watermark=to_do.growth is not None)
+    if to_do.later.is_empty:
+        fresh = fresh_then(workspace, registered, request, stage.partitions, has_watermark=to_do.growth is not None)
+    else:
+        fresh = found_fresh(workspace, current)
     return replace(
         planned,
         statement=statement(bound.table.expanded_query, stage.partitions),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from uuid import NAMESPACE_URL, uuid5
 
 from airflow_dynamic_tables.catalog.values import Asked
 from airflow_dynamic_tables.clients.files import make_private_folders, write_text
@@ -35,7 +36,7 @@ from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.refresh.catching_up import is_unbroken
 from airflow_dynamic_tables.services.refresh.change_detection import remember, skip, what_remains
-from airflow_dynamic_tables.services.refresh.planning import ToDo, Why, plan
+from airflow_dynamic_tables.services.refresh.planning import ToDo, Why, bind_inputs, plan
 from airflow_dynamic_tables.services.refresh.preview import not_schedulable
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
 from airflow_dynamic_tables.services.source_progress import Growth
@@ -52,17 +53,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt to fulfil a request."""
+    """One attempt to fulfil a request, or a part of it: ``to_do``, which was determined when the table had version ``since``."""
 
     request: RefreshRequest
     registered: RegisteredTable
     write: StagedWrite
     plan: RefreshPlan
+    to_do: ToDo
+    since: Version | None = None
 
     @property
     def stage(self) -> Stage:
         """The attempt's row in the ledger."""
         return self.write.stage
+
+    def rest(self, made: Version) -> ToDo | None:
+        """Return the work of the next commit; ``None`` if this was the last."""
+        is_next = made.number == (self.since.number if self.since is not None else 0) + 1
+        return self.to_do.following(made.token if is_next else None, self.request.table)
 
 
 def run(
@@ -73,21 +81,30 @@ def run(
 ) -> Version | Skipped:
     """Refresh a table: begin, ``submit`` the job and wait for it, commit; abort on any error.
 
-    If the missed ticks are too many for one commit, there are several, each with its own stage and token, oldest first. The
-    listeners of the workspace receive the outcome of each.
+    If the missed ticks or the partitions are too many for one commit, there are several, each with its own stage and token,
+    oldest first. The listeners of the workspace receive the outcome of each. All commits of an incremental refresh read the same
+    versions of the sources, unless another process commits in between.
 
     :param submit: runs the job of a plan to its end and raises if it failed.
     :param on_lost: called from another thread if the stage was lost; it should stop the job.
     :return: the last version, or why nothing, or nothing more, was done.
     """
     reached: datetime | None = None
+    rest: ToDo | None = None
+    asked = request
     while True:
-        begun = begin(workspace, request)
+        begun = begin(workspace, asked, rest)
+        asked, rest = request, None
         if isinstance(begun, Skipped):
             outcome: Version | Skipped = begun
             up_to = begun.up_to
         else:
             outcome = finish(workspace, begun, submit, on_lost)
+            if isinstance(outcome, Version):
+                rest = begun.rest(outcome)
+            if rest is not None:
+                asked = replace(begun.request, token=request.token)
+                continue
             # If inputs lag behind, the remaining ticks are too early as well.
             has_ended = isinstance(outcome, Skipped) or begun.request.complete_until is not None
             up_to = None if has_ended else begun.request.schedule_time
@@ -115,9 +132,10 @@ def finish(
     return outcome
 
 
-def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
+def begin(workspace: Workspace, request: RefreshRequest, rest: ToDo | None = None) -> Attempt | Skipped:
     """Take the lease, bind the sources and write the plan beside the stage.
 
+    :param rest: the work that earlier commits of the refresh left; it is determined again if there was another commit since.
     :return: the attempt, or why there is none: the table is suspended or already fresher, no partitions were requested, or its
         inputs have not changed.
     :raises UnsupportedError: if its scheduler cannot refresh it, or the format cannot be staged and this was not accepted.
@@ -138,16 +156,31 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     if not request.force and (suspended := registered.why_suspended):
         return skip(workspace, request, Reason(ReasonCode.SUSPENDED, suspended))
     current = note_undone(workspace, registered)  # first, because the following steps rely on the history
-    request, to_do = what_remains(workspace, request, registered, current)
-    if isinstance(to_do, Skipped):
-        return to_do
+    if rest is None or not rest.is_based_on(current):
+        request, remaining = what_remains(workspace, request, registered, current)
+        if isinstance(remaining, Skipped):
+            return remaining
+        rest = _divided(workspace, request, remaining, current)
+    to_do = rest
+    if not to_do.later.is_empty:  # the last commit has the token of the request
+        made = current.token if current is not None else "none"
+        request = replace(request, token=str(uuid5(NAMESPACE_URL, f"{request.token}/after {made}")))
     staged = registered.lake_table.stage(request.token)
     stage = replace(new_stage(workspace, registered, request.token, request.owner, staged.begin()), partitions=to_do.partitions)
     write = open_write(workspace, Operation.REFRESH, stage, staged)
     with preparing(write), write.step("begin", since=since):
         registered = _still_registered(workspace, registered)
         planned = prepare(workspace, request, registered, write, to_do)
-    return planned if isinstance(planned, Skipped) else Attempt(request, registered, write, planned)
+    return planned if isinstance(planned, Skipped) else Attempt(request, registered, write, planned, to_do, current)
+
+
+def _divided(workspace: Workspace, request: RefreshRequest, to_do: ToDo, current: Version | None) -> ToDo:
+    """Return the work of the first commit. If others follow, the sources are bound now, for all of them."""
+    first = to_do.divided(request.table)
+    if first.later.is_empty or to_do.bound_since(current) is not None:
+        return first
+    bound = bind_inputs(workspace, request, to_do.partitions, to_do.growth)
+    return replace(first, bound=bound, base=current.token if current is not None else None)
 
 
 def _still_registered(workspace: Workspace, registered: RegisteredTable) -> RegisteredTable:
