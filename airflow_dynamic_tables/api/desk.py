@@ -135,6 +135,7 @@ class Workspaces:
             lent.workspace.close()
 
     def _give_back(self, lent: _Open) -> None:
+        lent.workspace.catalogs.release()
         with self._lock:
             self._idle.append(lent)
 

@@ -215,6 +215,9 @@ class ReadableCatalog(ABC):
     def close(self) -> None:
         """Close connections; idempotent."""
 
+    def release(self) -> None:
+        """Release what holds the state of sources for a job; idempotent."""
+
     def upgrade(self) -> None:
         """Upgrade the schema of the catalog's own state, if any, to this release, before ``open``; idempotent."""
 

@@ -106,6 +106,11 @@ class CatalogManager:
         for name in self.names():
             self._made(name).upgrade()
 
+    def release(self) -> None:
+        """Release what holds the state of sources for a job, in every catalog that was opened."""
+        for name in sorted(self._opened):
+            self._catalogs[name].release()
+
     def close(self) -> None:
         """Close every catalog that was opened."""
         for name in sorted(self._opened):

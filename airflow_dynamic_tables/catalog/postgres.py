@@ -206,6 +206,9 @@ class JdbcCatalog(CatalogOfOperations):
         self.list_databases()
 
     def close(self) -> None:
+        self.release()
+
+    def release(self) -> None:
         """Release the snapshots that sources were bound to."""
         self._server.close()
 

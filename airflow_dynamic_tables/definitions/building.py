@@ -59,6 +59,7 @@ def build_source(entry: Entry, declared: SourceDeclaration) -> Source:
         watermark=read_watermark(declared.options, _complete_when(declared)) if declared.watermark == "source" else None,
         event_time=_event_time(declared),
         conn_id=declared.conn_id,
+        version_column=declared.version_column,
         file=entry.document.path,
         line=entry.document.line(entry.location),
     )

@@ -209,6 +209,19 @@ class PostgresServer:
                 self._snapshots.pop(database).invalidate()
                 raise
 
+    @contextmanager
+    def at_snapshot(self, database: str, snapshot: str) -> Iterator[OpenDatabase]:
+        """A connection that reads an exported snapshot; dates and times as text are ISO 8601, in UTC.
+
+        :raises CatalogUnavailableError: when the database cannot be reached or refuses a query.
+        """
+        with self._errors(database), self._engine(database).connect() as connection:
+            connection = connection.execution_options(isolation_level="REPEATABLE READ")
+            connection.exec_driver_sql(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+            for setting, value in (("datestyle", "ISO, YMD"), ("timezone", "UTC"), ("bytea_output", "hex")):
+                connection.exec_driver_sql(f"SET LOCAL {setting} TO '{value}'")
+            yield OpenDatabase(connection, partial(self._errors, database))
+
     def close(self) -> None:
         """Release all snapshots."""
         for database in list(self._snapshots):

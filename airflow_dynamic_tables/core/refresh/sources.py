@@ -115,6 +115,7 @@ class Source:
     ``path`` is its location, ``schema`` Spark DDL; ``file`` and ``line`` are the position of its declaration. With format
     ``view`` it is a view of its catalog, resolved at refresh time. With a ``watermark``, only complete partitions are read.
     ``event_time`` defines the event time of its rows for a stream; ``conn_id`` is the Airflow connection by which they are read.
+    ``version_column`` is a column of a table in a server whose value each write of a row changes.
     """
 
     identifier: TableIdentifier
@@ -127,6 +128,7 @@ class Source:
     watermark: PartitionWatermark | None = None
     event_time: EventTime | None = None
     conn_id: str | None = None
+    version_column: str | None = None
     file: Path = Path()
     line: int = 0
 

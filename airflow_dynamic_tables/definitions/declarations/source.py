@@ -94,6 +94,9 @@ class SourceDeclaration(Declaration):
     """Columns as Spark DDL, e.g. `id bigint, name string`; by default Spark infers them."""
     conn_id: Name | None = None
     """Airflow connection of type `kafka` for a `kafka` source, in place of option `kafka.bootstrap.servers`."""
+    version_column: Name | None = None
+    """Column of a `jdbc` source whose value each write of a row changes, e.g. `updated_at` or `xmin`: it shows which rows changed
+    since a refresh."""
     options: Options = Field(default_factory=dict)
     """Options of Spark's reader, e.g. `header: true`, and of a watermark, e.g. `partition.time-interval: 1 hour`."""
     watermark: Literal["source"] | EventTimeDeclaration | None = None
@@ -129,6 +132,8 @@ class SourceDeclaration(Declaration):
             return self
         if self.conn_id is not None:
             raise ValueError(f"a source of format {self.format} has no 'conn_id'; remove it")
+        if self.version_column is not None and not traits.in_server:
+            raise ValueError(f"changes of a {self.format} source are found without 'version_column'; remove it")
         if traits.has_path and self.path is None:
             raise ValueError(f"a {self.format} source needs a 'path'")
         if not traits.has_path and self.path is not None:

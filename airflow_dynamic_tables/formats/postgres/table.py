@@ -16,7 +16,7 @@ from typing import Any
 
 from airflow_dynamic_tables.clients.files import Deleted
 from airflow_dynamic_tables.clients.postgres.ddl import TableName, is_array, spark_type, without_arguments
-from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, quote
+from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresServer, quote
 from airflow_dynamic_tables.clients.postgres.tables import (
     PostgresTable,
     check_rights,
@@ -39,6 +39,7 @@ from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable, RowCount
 from airflow_dynamic_tables.formats.postgres import records
 from airflow_dynamic_tables.formats.postgres.checking import DefinedTable, check_free, find
 from airflow_dynamic_tables.formats.postgres.records import Record
+from airflow_dynamic_tables.formats.postgres.row_versions import state_of
 from airflow_dynamic_tables.formats.postgres.stage import JdbcStagedTable, Once, OneOffStagedTable, delete_left, layout_of
 
 
@@ -237,11 +238,13 @@ def bind(source: Source, store: PostgresStore, view: str, conf: Mapping[str, str
         bounds = _bounds(database, table, source.options)
         types = types_of(database, table)
     timed = _time_columns(types)
+    state, schema = _state(source, server, table, snapshot)
     return SourceBinding(
         identifier=str(source.identifier),
         view=view,
         format="jdbc",
-        version=f"snapshot:{snapshot}",
+        version=state.version,
+        schema=schema,
         options={
             "fetchsize": "10000",  # rows; otherwise the driver fetches all rows at once, outside of a transaction
             **bounds,
@@ -255,9 +258,20 @@ def bind(source: Source, store: PostgresStore, view: str, conf: Mapping[str, str
         password_variable=next(iter(store.passwords), None),
         has_files=False,
         times=timed,
-        # Snapshot names may repeat after a server restart, so they do not identify rows.
-        state=SourceState(version=f"snapshot:{snapshot}", location=server.jdbc_url(path.database)),
+        state=state,
     )
+
+
+def _state(source: Source, server: PostgresServer, table: PostgresTable, snapshot: str) -> tuple[SourceState, str | None]:
+    """Return the state of a table in a snapshot, and its columns if they are needed to map its partitions."""
+    database = source.identifier.database
+    # Snapshot names may repeat after a server restart, so they do not identify rows.
+    unknown = SourceState(version=f"snapshot:{snapshot}", location=server.jdbc_url(database))
+    if source.version_column is None:
+        return unknown, None
+    with server.at_snapshot(database, snapshot) as opened:
+        columns = spark_ddl(columns_of(opened, table))
+        return state_of(opened, table, source, source.version_column) or unknown, columns
 
 
 def count(source: Source, store: PostgresStore, partition: Mapping[str, str], least: int) -> int:

@@ -197,8 +197,9 @@ def answer(workspace: Workspace, wanted: ReadTable, most: int, place: QueryPlace
     :raises DynamicTableError: if a table cannot be read, see
         :func:`~airflow_dynamic_tables.services.refresh.planning.bind_sources`, or Spark did not run.
     """
-    plan = _plan(workspace, wanted)
-    (outcome,) = run(QueryTestPlans((QueryTestPlan(plan, (), limit=most + 1),)), job_environment(workspace, plan)).outcomes
+    with workspace.holding_sources():
+        plan = _plan(workspace, wanted)
+        (outcome,) = run(QueryTestPlans((QueryTestPlan(plan, (), limit=most + 1),)), job_environment(workspace, plan)).outcomes
     if outcome.returned is None:
         raise DefinitionError((place.mistake(0, outcome.error or "Spark returned no rows and no error"),))
     return _first_rows(outcome.returned, most)

@@ -89,6 +89,16 @@ def run(
     :param on_lost: called from another thread if the stage was lost; it should stop the job.
     :return: the last version, or why nothing, or nothing more, was done.
     """
+    with workspace.holding_sources():
+        return _run(workspace, request, submit, on_lost)
+
+
+def _run(
+    workspace: Workspace,
+    request: RefreshRequest,
+    submit: Callable[[RefreshPlan], object],
+    on_lost: Callable[[], None] | None,
+) -> Version | Skipped:
     reached: datetime | None = None
     rest: ToDo | None = None
     asked = request
