@@ -4,15 +4,18 @@ import json
 import os
 import shutil
 from dataclasses import fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Conventions
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
@@ -238,3 +241,22 @@ def test_how_far_a_table_lies_behind(dynamic_tables: Run, project: Path) -> None
     file.write_text("dynamic_tables: []")
     refused = dynamic_tables("show", "lake.sales.daily_revenue", "--check-sources")
     assert (refused.code, "daily_revenue" in refused.err) == (1, True)
+
+
+def test_the_saved_cost_is_shown_by_refresh_and_month(dynamic_tables: Run) -> None:
+    table, time = TableIdentifier("lake", "sales", "total"), datetime(2024, 3, 1, tzinfo=UTC)
+    of_full = Refresh("full", table, RefreshAction.FULL, "", RefreshState.SUCCEEDED, time, time, time, recipe="a", bytes=1_000)
+    with open_workspace(embedded_settings(os.environ)) as workspace:
+        workspace.ledger.record(replace(of_full, seconds={"spark": 60.0}))
+        later = time + timedelta(days=1)
+        of_day = replace(of_full, token="part", action=RefreshAction.PARTITIONS, partitions=PartitionSet.of([{"ds": "1"}]))
+        workspace.ledger.record(replace(of_day, bytes=10, seconds={"spark": 5.0}, started_at=later, finished_at=later))
+        other = replace(of_full, token="merge", table=TableIdentifier("lake", "sales", "other"), action=RefreshAction.MERGE)
+        workspace.ledger.record(other)
+    header, *lines = dynamic_tables("history", "--saved", "month").out.splitlines()
+    assert header.split()[:2] == ["table", "month"]
+    assert [line.count("not measured") for line in lines if "lake.sales" in line] == [6, 0]
+    (month,) = json.loads(dynamic_tables("history", "total", "--saved", "month", "-o", "json").out)
+    assert (month["month"], month["refreshes"], month["seconds"], month["full_bytes"]) == ("2024-03", 2, 65.0, 2_000)
+    each = json.loads(dynamic_tables("history", "total", "--saved", "refresh", "--limit", "1", "-o", "json").out)
+    assert [(one["token"], one["bytes"]) for one in each] == [("part", 10)]

@@ -6,7 +6,7 @@ import getpass
 import socket
 import sys
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
@@ -36,6 +36,7 @@ from airflow_dynamic_tables.services.maintenance.compacting import CompactedPart
 from airflow_dynamic_tables.services.maintenance.sweeping import recover, sweep, upgrade
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.planning import look_at_sources
+from airflow_dynamic_tables.services.refresh.saved_costs import compared_refreshes, saved_costs
 from airflow_dynamic_tables.services.status import TableDetails, TableStatus
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.source_reads import pace_of
@@ -51,7 +52,16 @@ _VERSIONS = ("number", "data_timestamp", "committed_at", "snapshot", "token")
 _ROWS = 20
 """Default number of rows of a version that are shown."""
 _HISTORY = ("started_at", "table", "action", "state", "schedule_time", "version", "rows", "seconds", "rows_per_second", "error")
+_COMPARED_REFRESH = ("finished_at", "table", "action", "seconds", "full_seconds", "bytes", "full_bytes")
+_SAVED = (
+    *("table", "month", "refreshes", "no_data", "not_measured"),
+    *("seconds", "full_seconds", "saved_seconds", "bytes", "full_bytes", "saved_bytes"),
+)
 _SOURCES = ("source", "version", "number", "number_now", "partitions", "last_partition", "moved")
+
+
+_COMPARED = 20_000
+"""Limit of refreshes read from the history for the saved cost."""
 
 
 @command("list", "list dynamic tables: version, freshness, last refresh", (*STATE, OUTPUT), is_daily=True)
@@ -183,18 +193,47 @@ def _columns(refreshes: Iterable[Refresh]) -> tuple[str, ...]:
     return (*_HISTORY, "expectations") if violated else _HISTORY
 
 
-@command("history", "list the latest refreshes and rollbacks, newest first", (ONE_TABLE, LIMIT, *STATE, OUTPUT), is_daily=True)
+@command(
+    "history",
+    "list the latest refreshes and rollbacks, newest first",
+    (
+        ONE_TABLE,
+        LIMIT,
+        Argument(
+            ("--saved",),
+            "show instead what refreshes took beside the last complete one: each of them, or by table and month",
+            {"choices": ["refresh", "month"]},
+        ),
+        *STATE,
+        OUTPUT,
+    ),
+    is_daily=True,
+)
 def history(arguments: Namespace) -> int:
     """List the latest refreshes with action, reason, result, rows, bytes and the seconds of each step."""
     name = identifier(arguments, arguments.table) if arguments.table else None
     with workspace_of(arguments) as workspace:
-        refreshes = workspace.ledger.list_refreshes(name, arguments.limit)
+        refreshes = workspace.ledger.list_refreshes(name, arguments.limit if arguments.saved is None else _COMPARED)
+    if arguments.saved is not None:
+        return _saved(arguments, refreshes)
     if not refreshes:
         print(f"No refresh{f' of {name}' if name else ''} is recorded.", file=sys.stderr)
     if arguments.output == "table":
         output.rows([_summed(refresh) for refresh in refreshes], _columns(refreshes))
     else:
         output.listing(refreshes, arguments.output)
+    return OK
+
+
+def _saved(arguments: Namespace, refreshes: Sequence[Refresh]) -> int:
+    """Print the saved cost of each refresh, up to the limit, or of all by table and month."""
+    each = arguments.saved == "refresh"
+    found = compared_refreshes(refreshes)[: arguments.limit] if each else saved_costs(refreshes)
+    if arguments.output != "table":
+        output.listing(found, arguments.output)
+        return OK
+    shown = [{name: "not measured" if value is None else value for name, value in items(one).items()} for one in found]
+    output.rows(shown, _COMPARED_REFRESH if each else _SAVED)
     return OK
 
 
