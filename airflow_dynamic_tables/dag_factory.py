@@ -44,12 +44,14 @@ from airflow_dynamic_tables.operators.decide import DecideOperator
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.maintenance import SweepOperator
 from airflow_dynamic_tables.operators.run_arguments import OF_CONTINUOUS, OF_TABLE, of_group
+from airflow_dynamic_tables.operators.verification import VerifyOperator
 from airflow_dynamic_tables.schedulers.base import DAG_TAG
 from airflow_dynamic_tables.services.refresh.preview import not_schedulable, warnings
 from airflow_dynamic_tables.services.settings import find_catalogs_file
 from airflow_dynamic_tables.task_group import put_in_order, refresh_task
 
 MAINTENANCE_DAG = "dynamic_tables__maintenance"
+VERIFICATION_DAG = "dynamic_tables__verification"
 
 START_DATE = datetime(1970, 1, 1, tzinfo=UTC)
 """Fixed, so that serialized DAGs do not change, and early, so that backfills can reach all data."""
@@ -69,7 +71,7 @@ def load_dynamic_tables(
     maintenance: bool = True,
     default_args: Mapping[str, Any] | None = None,
 ) -> None:
-    """Add DAGs for all dynamic tables and groups, and the maintenance DAG, to the globals of a DAG file.
+    """Add DAGs for all dynamic tables and groups, and those of the maintenance, to the globals of a DAG file.
 
     A broken definitions file results in an import error of that file, and affects only its own tables. When Airflow runs a task,
     only the DAG of that task is built.
@@ -78,7 +80,8 @@ def load_dynamic_tables(
     :param definitions: a definitions file or folder.
     :param catalogs_file: default: ``catalogs.yaml`` in the folder of the definitions or beside it.
     :param conn_id: connection of type ``dynamic_tables``; default: option ``connection`` of section ``dynamic_tables``.
-    :param maintenance: whether to build the maintenance DAG, too; one for each state database is enough.
+    :param maintenance: whether to build the maintenance DAG, too, and the verification DAG if a table has ``verify_every``; one
+        for each state database is enough.
     :param default_args: Airflow's, for the tasks of all these DAGs; the definitions override them.
     """
     path = Path(definitions)
@@ -90,13 +93,19 @@ def load_dynamic_tables(
         default_args=dict(default_args or {}),
     )
     wanted = get_parsing_context().dag_id
-    for dag in _all_dags(path, access) if wanted is None else _one_dag(path, access, wanted):
+    if wanted is None:
+        dags = _all_dags(path, access, maintenance=maintenance)
+    elif wanted == VERIFICATION_DAG and maintenance:
+        dags = _verification_dags(load_every(path, access.catalogs_file)[0], access, Mistakes())
+    else:
+        dags = _one_dag(path, access, wanted)
+    for dag in dags:
         namespace[dag.dag_id] = dag
     if maintenance and wanted in (None, MAINTENANCE_DAG):
         namespace[MAINTENANCE_DAG] = build_maintenance_dag(access)
 
 
-def _all_dags(path: Path, access: DagAccess) -> list[DAG]:
+def _all_dags(path: Path, access: DagAccess, *, maintenance: bool) -> list[DAG]:
     definitions, mistakes = load_every(path, access.catalogs_file)
     readers = readers_of(definitions)
     dags: list[DAG] = []
@@ -119,6 +128,10 @@ def _all_dags(path: Path, access: DagAccess) -> list[DAG]:
     for tables in groups.values():
         with _told(refused, tables[0]):
             dags.append(build_group_dag(tables, definitions, access, readers, refused))
+    if maintenance:
+        dags += _verification_dags(definitions, access, refused)
+    else:
+        refused.add(_unverified(definitions))
     every = (*mistakes, *refused.in_order())
     for mistake in every:
         log.error("%s", mistake)
@@ -297,6 +310,43 @@ def build_maintenance_dag(access: DagAccess) -> DAG:
         max_active_tis_per_dag=1,  # also for backfills: two concurrent runs would report the same version twice
     )
     return dag
+
+
+def _verification_dags(definitions: Definitions, access: DagAccess, refused: Mistakes) -> list[DAG]:
+    """Return the daily DAG with a task for each table that has ``verify_every``; empty if none has."""
+    tables = _to_verify(definitions)
+    if not tables:
+        return []
+    dag = DAG(
+        dag_id=VERIFICATION_DAG,
+        description="Computes some partitions again every day and compares them with their tables; publishes nothing",
+        schedule=CronTriggerTimetable("45 3 * * *", timezone="UTC"),
+        start_date=START_DATE,
+        catchup=False,
+        max_active_runs=1,
+        max_active_tasks=1,
+        tags=[DAG_TAG],
+        auto_register=False,
+        default_args=dict(access.default_args),
+    )
+    wanted = get_parsing_context().task_id
+    common = {name: value for name, value in _common(dag, access).items() if name != "poll_interval"}
+    for table in tables if wanted is None else [table for table in tables if table.identifier.task_id == wanted]:
+        with _told(refused, table):
+            part = definitions.part_for([table])
+            VerifyOperator(task_id=table.identifier.task_id, table=table, definitions=part, **common)
+    return [dag]
+
+
+def _unverified(definitions: Definitions) -> list[Mistake]:
+    """Return the tables that a DAG file without maintenance does not verify."""
+    message = "'verify_every' has no effect, because the DAG file says maintenance=False; take one of them away"
+    return [Mistake(table.path, table.line, 1, f"{table.identifier}: {message}") for table in _to_verify(definitions)]
+
+
+def _to_verify(definitions: Definitions) -> list[DynamicTable]:
+    tables = definitions.topological()
+    return [table for table in tables if table.verify_every and is_airflows(table) and not not_schedulable(table)]
 
 
 def _broken_files(mistakes: Iterable[Mistake]) -> list[DAG]:

@@ -147,6 +147,10 @@ class ExpectationError(StageRejectedError):
     """The rows are not as the definition expects them."""
 
 
+class DriftError(DynamicTableError):
+    """Rows of the table are not as its query returns them."""
+
+
 class QuarantinedError(DynamicTableError):
     """The stage waits for somebody to decide whether it is published or aborted."""
 

@@ -16,7 +16,8 @@ def get_provider_info() -> dict[str, Any]:
         "description": "Tables that keep themselves fresh: SQL plus a freshness in YAML, refreshed atomically by Spark.",
         "integrations": [{"integration-name": _INTEGRATION, "tags": ["service"]}],
         "operators": _modules(
-            *("operators.dynamic_table_refresh", "operators.decide", "operators.maintenance", "operators.one_off.create_table_as")
+            *("operators.dynamic_table_refresh", "operators.decide", "operators.maintenance", "operators.verification"),
+            "operators.one_off.create_table_as",
         ),
         "hooks": _modules("hooks.dynamic_table_catalog"),
         "triggers": _modules("triggers.upstream", "triggers.quarantine"),

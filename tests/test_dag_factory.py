@@ -22,7 +22,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_dynamic_tables import dag_factory
 from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.dag_factory import MAINTENANCE_DAG, build_dag, load_dynamic_tables
+from airflow_dynamic_tables.dag_factory import MAINTENANCE_DAG, VERIFICATION_DAG, build_dag, load_dynamic_tables
 from airflow_dynamic_tables.dags.schedules import CONTINUOUS_TAG
 from airflow_dynamic_tables.definitions.cache import normalised
 from airflow_dynamic_tables.definitions.loader import load_definitions
@@ -606,6 +606,37 @@ def test_a_task_process_builds_only_its_own_dag(folder: Path, monkeypatch: pytes
     assert [str(parent.identifier) for parent in dags[TOTALS].get_task("refresh").parents] == ["lake.sales.daily"]
     monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", MAINTENANCE_DAG)
     assert list(load(folder)) == [MAINTENANCE_DAG]
+
+
+VERIFIED = (
+    "dynamic_tables:\n- {name: a, freshness: 1 day, verify_every: 30 days, query: SELECT 1 AS x, on_failure_callback: CALL}\n"
+)
+
+
+def test_a_daily_dag_verifies_the_tables_that_say_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "verified.yaml"
+    path.write_text(VERIFIED.replace("CALL", f"{__name__}:told"))
+    dag = load(folder)[VERIFICATION_DAG]
+    (task,) = dag.tasks
+    assert task.task_id == "default.default.a"
+    assert (task.retries, task.depends_on_past, called(task, "on_failure_callback")) == (2, False, [told])
+    assert "0x" not in str(DagSerialization.to_dict(dag)), "an address would make a new version each time"
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", VERIFICATION_DAG)
+    assert list(load(folder)) == [VERIFICATION_DAG]
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_TASK_ID", "default.default.a")
+    assert [task.task_id for task in load(folder)[VERIFICATION_DAG].tasks] == ["default.default.a"]
+
+
+def test_a_table_that_nothing_verifies_is_a_mistake(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "verified.yaml").write_text(VERIFIED.replace("CALL", f"{__name__}:told"))
+    namespace: dict[str, DAG] = {}
+    load_dynamic_tables(namespace, folder, maintenance=False)
+    assert "dynamic_table__default__default__a" in namespace
+    assert VERIFICATION_DAG not in namespace
+    assert (
+        "verified.yaml:2:1: default.default.a: 'verify_every' has no effect, because the DAG file says maintenance=False"
+        in caplog.text
+    )
 
 
 def test_a_task_process_does_without_the_models_of_yaml() -> None:

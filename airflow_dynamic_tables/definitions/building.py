@@ -39,7 +39,7 @@ _TABLE_SCHEME = "dynamic-table:"
 _LONGEST_URI = 1_500
 """Maximum length of an asset's name or URI in Airflow's database."""
 
-OF_SCHEDULES = ("schedule", "dag", "deadline")
+OF_SCHEDULES = ("schedule", "dag", "deadline", "verify_every")
 """Keys whose defaults apply to scheduled tables only, because a continuously refreshed table cannot use them."""
 
 Named = Callable[[str], tuple[TableIdentifier, Entry | None]]

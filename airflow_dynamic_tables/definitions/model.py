@@ -341,6 +341,7 @@ class DynamicTable:
             see="refreshes.md#several-commits",
         ),
     ] = None
+    verify_every: Annotated[timedelta | None, Key(see="refreshes.md#daily-verification")] = None
     partition_events: Annotated[
         PartitionEvents,
         Key(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -32,7 +32,7 @@ from airflow_dynamic_tables.operators.run_arguments import (
     left_out,
     read_request,
 )
-from airflow_dynamic_tables.operators.spark_tasks import NEW_JOBS, RunsSpark
+from airflow_dynamic_tables.operators.spark_tasks import NEW_JOBS, RunsSpark, spark_arguments
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.outcomes import collecting
 from airflow_dynamic_tables.services.refresh.change_detection import skip as record_skip
@@ -209,13 +209,11 @@ def _refresh_arguments(table: DynamicTable, definitions: Definitions, given: Map
     """
     defaults = given.get("default_args") or {}
     said = refresh_settings(table)
-    spark = {field.name: value for field in fields(table.spark) if (value := getattr(table.spark, field.name))}
-    # The Spark hook adds to the conf.
-    spark["conf"] = {**(defaults.get("conf") or {}), **table.spark.conf}
     outlets = [dynamic_table_asset(table.identifier)]
     inlets = [dynamic_table_asset(name) for name in table.upstream if name in definitions.tables]
     beside = {name: [*ours, *(given.get(name) or ())] for name, ours in (("outlets", outlets), ("inlets", inlets))}
     ours = {name: value for name, value in default_args_of(table).items() if name not in defaults}
     fixed = {"name": str(table.identifier), **NEW_JOBS}
     page = {} if "doc_md" in given else {"doc_md": describe_table(table, definitions)}
-    return {**ours, **page, **fixed, **spark, **said, **given, **beside, **beside_ours({**defaults, **said, **given})}
+    callbacks = beside_ours({**defaults, **said, **given})
+    return {**ours, **page, **fixed, **spark_arguments(table, defaults), **said, **given, **beside, **callbacks}

@@ -29,6 +29,7 @@ from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.cache import restored
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
+    DriftError,
     DynamicTableError,
     JobMisfitError,
     QuarantinedError,
@@ -62,7 +63,7 @@ _VERSIONS = "versions"
 _OVER = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 """States of task instances in which Airflow no longer accepts success and events."""
 
-_HOPELESS = (ConfigurationError, UpstreamError, SchemaEvolutionError, JobMisfitError, QuarantinedError)
+_HOPELESS = (ConfigurationError, UpstreamError, SchemaEvolutionError, JobMisfitError, QuarantinedError, DriftError)
 """Errors that another try would repeat."""
 
 

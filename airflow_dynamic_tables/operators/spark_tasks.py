@@ -7,15 +7,18 @@ import os
 import shutil
 import subprocess
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout, Context
 from airflow.providers.common.compat.version_compat import get_base_airflow_version_tuple
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError, JobFailedError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
 from airflow_dynamic_tables.hooks.spark import connect_url, is_local_server, spark_connection
@@ -34,6 +37,16 @@ log = logging.getLogger(__name__)
 
 NEW_JOBS = {"durable": False} if get_base_airflow_version_tuple() >= (3, 3, 0) else {}
 """Arguments of tasks whose tries submit a job each: a later try would find a durable one, which does not write to its stage."""
+
+
+def spark_arguments(table: DynamicTable, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the Spark settings of a table as operator arguments.
+
+    :param defaults: the ``default_args`` of its DAG; the settings are added to their ``conf``, as the Spark hook does.
+    """
+    spark = {field.name: value for field in fields(table.spark) if (value := getattr(table.spark, field.name))}
+    return {**spark, "conf": {**(defaults.get("conf") or {}), **table.spark.conf}}
+
 
 _DEATH_SECONDS = 1
 """Seconds to wait for the end of a process after SIGKILL, because its later writes would outlive the stage."""

@@ -60,6 +60,23 @@ def test_verify_exits_with_1_unless_all_is_equal(dynamic_tables: Run, project: P
 
 
 @pytest.mark.large
+def test_verify_without_a_table_is_for_those_whose_turn_is_today(dynamic_tables: Run, project: Path) -> None:
+    for file in project.glob("data/orders/*/*.parquet"):
+        os.utime(file, (1e9, 1e9))
+    assert (dynamic_tables("verify", "-o", "json").out, dynamic_tables("verify", "--seed", "1").code) == ("[]\n", 2)
+    sales = project / "dags" / "definitions" / "sales.yaml"
+    sales.write_text(sales.read_text().replace("- name: daily_revenue\n", "- name: daily_revenue\n    verify_every: 1 day\n"))
+    ran = dynamic_tables("verify")
+    assert ran.code == 0
+    assert "Skipped: " in ran.err
+    assert dynamic_tables("refresh", "daily_revenue", "--schedule-time", "2024-01-02 00:00:00").code == 0
+    ran = dynamic_tables("verify", "-o", "json")
+    assert [(one["partition"], one["verdict"]) for one in json.loads(ran.out)] == [("ds=2024-01-01", "EQUAL")]
+    _orders(project, "2024-01-01", [100])
+    assert dynamic_tables("verify").code == 0, "it cannot be verified"
+
+
+@pytest.mark.large
 def test_refreshes_from_first_version_to_partition(dynamic_tables: Run, project: Path) -> None:
     first = dynamic_tables("refresh", "daily_revenue", "--schedule-time", "2024-01-02 00:00:00", "-o", "json")
     assert first.code == 0, first.err

@@ -15,6 +15,7 @@ from random import randrange
 from threading import Event
 from typing import Any, TypeVar
 from uuid import uuid4
+from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.cli import arguments as argument_types
 from airflow_dynamic_tables.cli import output
@@ -49,7 +50,17 @@ from airflow_dynamic_tables.services.refresh.requests import (
 )
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
-from airflow_dynamic_tables.services.refresh.verifying import PartitionVerdict, VerifyRequest, summary, verify
+from airflow_dynamic_tables.services.refresh.verifying import (
+    NOT_VERIFIABLE,
+    PartitionVerdict,
+    RandomSample,
+    VerifiedPartition,
+    VerifyRequest,
+    check_verified,
+    summary,
+    verify,
+    verify_turn,
+)
 from airflow_dynamic_tables.services.status import RefreshWithRows, sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.services.writes.settling import result_of
@@ -70,6 +81,7 @@ _OF_A_REQUEST = (
 _ORIGIN = ("depth", "table", "partitions", "version", "schedule_time", "state", "why")
 _CASCADE = ("table", "outcome", "version", "partitions", "detail")
 _SEEDS = 1_000_000
+_SAMPLE = 3
 _ROWS = 10
 """Maximum number of rows that ``--show`` prints."""
 
@@ -128,11 +140,15 @@ def refresh(arguments: Namespace) -> int:
     "verify",
     "compare partitions of a table with what its query returns",
     (
-        TABLE,
+        Argument(
+            ("table",),
+            "a table (default: all that have 'verify_every', and of each the partitions whose turn is today)",
+            {"metavar": "TABLE", "nargs": "?"},
+        ),
         Argument(
             ("--partitions",),
             "how many partitions, chosen at random, or all (default: 3)",
-            {"metavar": "N", "type": argument_types.number_or_all, "default": 3},
+            {"metavar": "N", "type": argument_types.number_or_all, "default": _SAMPLE},
         ),
         Argument(
             ("--seed",),
@@ -148,17 +164,47 @@ def verify_table(arguments: Namespace) -> int:
     """Compute partitions again, for the versions of the sources that they were made of, and compare them with the table.
 
     Nothing is published. The result is also in the history. Exits with 1 unless all of these partitions are equal: a
-    partition cannot be verified if a version of a source is gone.
+    partition cannot be verified if a version of a source is gone. Without TABLE, it exits with 1 only for partitions that
+    differ, and for errors.
     """
+    if arguments.table is None:
+        return _verify_turns(arguments)
     defined, _ = definitions(arguments)
     table = named_table(defined, arguments.table)
     seed = arguments.seed if arguments.seed is not None else randrange(1, _SEEDS)
-    request = VerifyRequest(table, defined.sources, arguments.partitions, seed)
+    request = VerifyRequest(table, defined.sources, RandomSample(arguments.partitions, seed))
     with workspace_of(arguments) as workspace:
         found = with_spark(workspace, table.identifier, table.spark, arguments, partial(verify, workspace, request))
-    print(f"{summary(found, seed)}.".capitalize(), file=sys.stderr)
+    print(f"{summary(found, request.sample)}.".capitalize(), file=sys.stderr)
     output.listing(found, arguments.output)
     return OK if all(one.verdict is PartitionVerdict.EQUAL for one in found) else FAILED
+
+
+def _verify_turns(arguments: Namespace) -> int:
+    """Verify the partitions of all tables whose turn is today; a table that cannot be verified is named."""
+    if arguments.seed is not None or arguments.partitions != _SAMPLE:
+        print("--partitions and --seed are for one table; name it.", file=sys.stderr)
+        return USAGE
+    defined, is_complete = definitions(arguments)
+    found: list[VerifiedPartition] = []
+    has_failed = not is_complete
+    with workspace_of(arguments) as workspace:
+        for table in defined.topological():
+            if table.verify_every is None:
+                continue
+            today = workspace.now().astimezone(ZoneInfo(table.timezone)).date()
+            work = partial(verify_turn, workspace, table, defined.sources, today)
+            try:
+                verified = with_spark(workspace, table.identifier, table.spark, arguments, work)
+                found += verified
+                check_verified(table, verified)
+            except NOT_VERIFIABLE as error:
+                print(f"Skipped: {error}", file=sys.stderr)
+            except DynamicTableError as error:
+                print(error, file=sys.stderr)
+                has_failed = True
+    output.listing(found, arguments.output)
+    return FAILED if has_failed else OK
 
 
 @command(

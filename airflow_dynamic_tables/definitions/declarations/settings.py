@@ -110,7 +110,8 @@ class SparkDeclaration(Declaration):
     """Environment variables of spark-submit."""
 
 
-_LONGEST_HOLD = timedelta(days=1)
+_DAY = timedelta(days=1)
+_LONGEST_HOLD = _DAY
 """Upper limit, so that draining a worker and reporting to Airflow take no longer."""
 
 
@@ -179,6 +180,12 @@ def _check_schedule(value: str) -> str:
 def _check_age(value: timedelta) -> timedelta:
     if value < SHORTEST_AGE:
         raise ValueError("'version_max_age' must be at least 1 hour: whoever still reads a version needs time to end")
+    return value
+
+
+def _check_days(value: timedelta) -> timedelta:
+    if value < _DAY or value % _DAY:
+        raise ValueError("'verify_every' must be a number of days, such as 30 days")
     return value
 
 
@@ -306,6 +313,8 @@ class Settings(AirflowDeclaration, defer_build=True):
     """Minimum number of versions to keep; default 10 or, with neither key of versions, fewer the older they are."""
     version_max_age: Annotated[Duration, AfterValidator(_check_age)] | None = None
     """Minimum time to keep a version after it was replaced, e.g. `7 days` (the default)."""
+    verify_every: Annotated[Duration, AfterValidator(_check_days)] | None = None
+    """Time in which each partition is verified once, some of them every day, e.g. `30 days`; default: none is."""
     options: Options = Field(default_factory=dict)
     """Table options, e.g. `partition.fields.ds.date-formatter: yyyy-MM-dd`."""
     spark: SparkDeclaration = Field(default_factory=SparkDeclaration)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from airflow_dynamic_tables.core.partitions import PartitionSet, parse_spec
 from airflow_dynamic_tables.core.refresh.frozen import Calendar, FrozenCondition, comparisons, holds
 from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions
+from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import parse_frozen
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
@@ -64,10 +66,14 @@ def frozen_partitions(workspace: Workspace, request: RefreshRequest, registered:
 
     Nothing of a table without a version is frozen.
     """
-    table, current = request.table, registered.current()
-    if table.frozen is None or current is None or request.thaws:
+    return None if request.thaws else frozen_at(workspace, request.table, registered, request.latest_time)
+
+
+def frozen_at(workspace: Workspace, table: DynamicTable, registered: RegisteredTable, time: datetime) -> FrozenPartitions | None:
+    """Return the partitions of a table that are frozen at a time; ``None`` if it has no version, or no frozen partitions."""
+    current = registered.current()
+    if table.frozen is None or current is None:
         return None
-    time = request.latest_time
     fresh = fresh_until(workspace, current)
     calendar = Calendar(table.formatters, table.timezone, max(time, fresh) if fresh is not None else time)
     state = registered.loaded.read().state

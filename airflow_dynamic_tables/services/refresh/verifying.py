@@ -5,9 +5,11 @@ The rows are staged as those of a refresh, but the stage is compared and deleted
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from enum import StrEnum
 from uuid import uuid4
 
@@ -24,8 +26,10 @@ from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import (
     ConflictError,
+    DriftError,
     DynamicTableError,
     JobFailedError,
+    NotFoundError,
     StageRejectedError,
     UnsupportedError,
     UpstreamError,
@@ -34,6 +38,7 @@ from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, Sta
 from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.queries import inline_views
 from airflow_dynamic_tables.services.refresh.comparison import Comparison
+from airflow_dynamic_tables.services.refresh.frozen_partitions import frozen_at
 from airflow_dynamic_tables.services.refresh.planning import Bound, bind_query, bind_sources
 from airflow_dynamic_tables.services.refresh.preview import statement
 from airflow_dynamic_tables.services.refresh.running import make_folder
@@ -47,25 +52,65 @@ _Submit = Callable[[RefreshPlan], object]
 _Spec = Mapping[str, str]
 
 
+NOT_VERIFIABLE = (UnsupportedError, UpstreamError, NotFoundError)
+"""Errors of tables that cannot be verified, or not yet, whatever is tried again."""
+
+
 class PartitionVerdict(StrEnum):
     """The result of the verification of a partition."""
 
     EQUAL = "EQUAL"
     DRIFT = "DRIFT"
     UNVERIFIED = "UNVERIFIED"
+    """It cannot be verified."""
+    FAILED = "FAILED"
+    """It may be verified another time; this time, its computation failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RandomSample:
+    """At most some partitions, chosen at random by ``seed``; ``None`` is all of them."""
+
+    most: int | None
+    seed: int
+
+    def chosen(self, _: TableIdentifier, partitions: Sequence[_Spec]) -> Sequence[_Spec]:
+        """Return the partitions of the sample."""
+        if self.most is None or self.most >= len(partitions):
+            return partitions
+        return random.Random(self.seed).sample(partitions, self.most)
+
+    def __str__(self) -> str:
+        return f"with seed {self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class DailySample:
+    """The partitions whose turn is on ``day``: each has one turn in ``cycle`` days, whatever other partitions there are."""
+
+    day: date
+    cycle: int
+
+    def chosen(self, table: TableIdentifier, partitions: Sequence[_Spec]) -> Sequence[_Spec]:
+        """Return the partitions of the sample."""
+        turn = self.day.toordinal() % self.cycle
+        return [spec for spec in partitions if self._number(table, spec) % self.cycle == turn]
+
+    @staticmethod
+    def _number(table: TableIdentifier, spec: _Spec) -> int:
+        return int.from_bytes(hashlib.sha256(f"{table}/{describe(spec)}".encode()).digest()[:8])
+
+    def __str__(self) -> str:
+        return f"for {self.day.isoformat()}"
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
-    """A request to verify a table.
-
-    ``most`` is the number of partitions that are chosen at random, by ``seed``; ``None`` is all of them.
-    """
+    """A request to verify a ``sample`` of the partitions of a table."""
 
     table: DynamicTable
     sources: Mapping[TableIdentifier, Source]
-    most: int | None
-    seed: int
+    sample: RandomSample | DailySample
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +130,12 @@ class VerifiedPartition:
     extra: int | None = None
     """Rows that the table has and the query does not return."""
     reason: str = ""
-    """Why it could not be verified."""
+    """Why it is not verified."""
 
     def __str__(self) -> str:
         name = self.partition or "the complete table"
-        if self.verdict is PartitionVerdict.UNVERIFIED:
-            return f"{name} cannot be verified: {self.reason}"
+        if self.verdict in (PartitionVerdict.UNVERIFIED, PartitionVerdict.FAILED):
+            return f"{name} is not verified: {self.reason}"
         return f"{name}: rows missing: {self.missing}, extra: {self.extra}"
 
 
@@ -126,11 +171,15 @@ class _Verification:
         if why := bound.at(self.workspace.now()).why_it_varies:
             raise UnsupportedError(_refusal(self.table, why))
         comparison = Comparison(self.workspace, self.registered, bound, self.request.sources)
+        is_daily = isinstance(self.request.sample, DailySample)
+        frozen = frozen_at(self.workspace, self.table, self.registered, self.workspace.now()) if is_daily else None
         found: list[VerifiedPartition] = []
         ways: dict[_Way, list[_Made]] = {}
         for spec in self._chosen(comparison):
             refresh = self.workspace.ledger.get_refresh(self.made.token(spec) or "")
-            if NULL_PARTITION in spec.values():
+            if frozen is not None and frozen.include(spec):
+                found.append(self._unverified(spec, refresh, f"it is frozen ({self.table.frozen})"))
+            elif NULL_PARTITION in spec.values():
                 found.append(self._unverified(spec, None, "its key is null, which no refresh writes"))
             elif refresh is None:
                 found.append(self._unverified(spec, None, "the refresh that made it is not known"))
@@ -144,15 +193,12 @@ class _Verification:
         return sorted(found, key=lambda one: one.partition)
 
     def _chosen(self, comparison: Comparison) -> Sequence[_Spec]:
-        """Return the partitions to verify: those that the table has or had, as many as are asked for."""
+        """Return the partitions of the sample, among those that the table has or had."""
         keys = plain_keys(self.table.partition_keys)
         own = comparison.own_change_since(self.made.token({}))
         gone = own.affected.specs(keys) if own is not None else None
         partitions = self.made.specs(keys, comparison.now, gone or ()) or [{}]
-        most = self.request.most
-        if most is None or most >= len(partitions):
-            return partitions
-        return random.Random(self.request.seed).sample(partitions, most)
+        return self.request.sample.chosen(self.table.identifier, partitions)
 
     def _computed(self, way: _Way, made: Sequence[_Made]) -> list[VerifiedPartition]:
         """Verify the partitions that are computed in one way, by one job."""
@@ -163,7 +209,8 @@ class _Verification:
         except ConflictError:
             raise
         except (DynamicTableError, ValueError) as error:
-            return [self._unverified(spec, refresh, str(error).removesuffix(".")) for spec, refresh in made]
+            verdict = PartitionVerdict.UNVERIFIED if isinstance(error, (*NOT_VERIFIABLE, ValueError)) else PartitionVerdict.FAILED
+            return [self._unverified(spec, refresh, str(error).removesuffix("."), verdict) for spec, refresh in made]
 
     def _drift(self, made: Sequence[_Made], bound: Bound) -> tuple[Drift, ...]:
         """Stage the rows of partitions, and return how those of the table differ.
@@ -217,9 +264,11 @@ class _Verification:
             compares=own,
         )
 
-    def _unverified(self, spec: _Spec, refresh: Refresh | None, why: str) -> VerifiedPartition:
+    def _unverified(
+        self, spec: _Spec, refresh: Refresh | None, why: str, verdict: PartitionVerdict = PartitionVerdict.UNVERIFIED
+    ) -> VerifiedPartition:
         version = refresh.version if refresh is not None else None
-        return VerifiedPartition(str(self.table.identifier), describe(spec), version, PartitionVerdict.UNVERIFIED, reason=why)
+        return VerifiedPartition(str(self.table.identifier), describe(spec), version, verdict, reason=why)
 
     def _verified(self, made: Sequence[_Made], drift: Sequence[Drift]) -> list[VerifiedPartition]:
         """Return the verified partitions.
@@ -246,7 +295,7 @@ def verify(
 ) -> list[VerifiedPartition]:
     """Compute partitions of a table again, for the versions that they were made of, and compare them with the table.
 
-    Nothing is published. The history gets one record with the result.
+    Nothing is published. The history gets one record with the result, if the sample has partitions.
 
     :param submit: runs the job of a plan to its end and raises if it failed.
     :param on_lost: called from another thread if a refresh takes precedence; it should stop the job.
@@ -262,15 +311,17 @@ def verify(
         raise UpstreamError(f"{table.identifier} has no version yet; refresh it first.")
     started = workspace.now()
     found = _Verification(workspace, request, table, registered, submit, on_lost).run()
+    if not found:
+        return found
     verdicts = {one.verdict for one in found}
-    code = next(code for code in (ReasonCode.DRIFT, ReasonCode.UNVERIFIED, ReasonCode.EQUAL) if code.value in verdicts)
+    code = ReasonCode.EQUAL if verdicts == {PartitionVerdict.EQUAL} else ReasonCode.UNVERIFIED
     workspace.ledger.record(
         Refresh(
             token=f"verification-{uuid4()}",
             table=table.identifier,
             action=RefreshAction.VERIFY,
-            reason=summary(found, request.seed),
-            reason_code=code,
+            reason=summary(found, request.sample),
+            reason_code=ReasonCode.DRIFT if PartitionVerdict.DRIFT in verdicts else code,
             state=RefreshState.SKIPPED,
             schedule_time=started,
             started_at=started,
@@ -282,11 +333,54 @@ def verify(
     return found
 
 
-def summary(found: Sequence[VerifiedPartition], seed: int) -> str:
+def verify_turn(
+    workspace: Workspace,
+    table: DynamicTable,
+    sources: Mapping[TableIdentifier, Source],
+    day: date,
+    submit: _Submit,
+    on_lost: Callable[[], None] | None = None,
+) -> list[VerifiedPartition]:
+    """Verify the partitions of a table whose turn is on a day, see its ``verify_every``. Frozen ones are not verified.
+
+    :raises UnsupportedError: see :func:`verify`, as for UpstreamError and ConflictError.
+    """
+    if table.verify_every is None:
+        raise UnsupportedError(f"{table.identifier} has no 'verify_every', so no partition has a turn.")
+    return verify(workspace, VerifyRequest(table, sources, DailySample(day, table.verify_every.days)), submit, on_lost)
+
+
+def check_verified(table: DynamicTable, found: Sequence[VerifiedPartition]) -> None:
+    """Check the result of a verification. Partitions that cannot be verified are no error.
+
+    :raises DriftError: if partitions are not as the query returns them.
+    :raises JobFailedError: if a computation failed.
+    """
+    if drift := [one for one in found if one.verdict is PartitionVerdict.DRIFT]:
+        raise DriftError(f"{table.identifier} is not as its query returns it: {_shortened(drift)}. {_repair(table, drift)}")
+    if failed := next((one for one in found if one.verdict is PartitionVerdict.FAILED), None):
+        raise JobFailedError(f"{table.identifier}: {failed}.")
+
+
+_NAMED = 5
+"""Maximum number of partitions that a message names."""
+
+
+def _shortened(drift: Sequence[VerifiedPartition]) -> str:
+    more = f"; and {len(drift) - _NAMED} more partitions" if len(drift) > _NAMED else ""
+    return "; ".join(map(str, drift[:_NAMED])) + more
+
+
+def _repair(table: DynamicTable, drift: Sequence[VerifiedPartition]) -> str:
+    options = [f"--partition {one.partition}" if one.partition else "--full-refresh" for one in drift[:_NAMED]]
+    return f"The history has all of them. Repair: dynamic-tables refresh {table.identifier} {' '.join(options)}"
+
+
+def summary(found: Sequence[VerifiedPartition], sample: RandomSample | DailySample) -> str:
     """Return the result of a verification as a sentence without a full stop."""
     counts = {verdict: sum(one.verdict is verdict for one in found) for verdict in PartitionVerdict}
     named = ", ".join(f"{verdict.lower()}: {count}" for verdict, count in counts.items() if count)
-    return f"partitions verified with seed {seed}: {named}"
+    return f"partitions verified {sample}: {named}"
 
 
 def _as_result(one: VerifiedPartition) -> ExpectationResult:

@@ -8,7 +8,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,12 +24,20 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.versions import Retention, Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.exceptions import ConflictError, DynamicTableError, UnsupportedError
+from airflow_dynamic_tables.exceptions import ConflictError, DriftError, DynamicTableError, JobFailedError, UnsupportedError
 from airflow_dynamic_tables.ledger.base import StageState
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import begin, run
-from airflow_dynamic_tables.services.refresh.verifying import VerifiedPartition, VerifyRequest, verify
+from airflow_dynamic_tables.services.refresh.verifying import (
+    DailySample,
+    RandomSample,
+    VerifiedPartition,
+    VerifyRequest,
+    check_verified,
+    verify,
+    verify_turn,
+)
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.tables.rollback import forget_versions
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
@@ -49,6 +57,8 @@ dynamic_tables:
   atomicity: none
   partitioned_by: [ds]
   query: "{query}"
+  verify_every: 3 days
+  {more}
 """
 EVERY_TYPE = (
     "SELECT ds, n, CAST(n AS DECIMAL(20, 3)) / 7 AS d, IF(n = 1, NULL, n) AS nothing, IF(n = 1, DOUBLE('NaN'), -0.0D) AS f, "
@@ -65,6 +75,7 @@ class Bench:
     folder: Path
     query: str = "SELECT ds, n FROM raw.facts"
     format: str = "iceberg"
+    more: str = ""
     plans: list[RefreshPlan] = field(default_factory=list)
 
     def write(self, day: int, *numbers: int) -> None:
@@ -77,7 +88,7 @@ class Bench:
 
     def definitions(self) -> Any:
         path = self.folder / "sales.yaml"
-        path.write_text(YAML.format(folder=self.folder, query=self.query, format=self.format))
+        path.write_text(YAML.format(folder=self.folder, query=self.query, format=self.format, more=self.more))
         return load_definitions(path)
 
     def request(self, name: str = "days", *days: int) -> RefreshRequest:
@@ -101,8 +112,16 @@ class Bench:
 
     def verified(self, most: int | None, submit: Callable[[RefreshPlan], object] | None = None) -> list[VerifiedPartition]:
         definitions = self.definitions()
-        request = VerifyRequest(definitions.tables[DAYS], definitions.sources, most, seed=7)
+        request = VerifyRequest(definitions.tables[DAYS], definitions.sources, RandomSample(most, seed=7))
         return verify(self.workspace, request, submit or self.submit)
+
+    def turn(self, day: date, submit: Callable[[RefreshPlan], object] | None = None) -> dict[str, str]:
+        """The partitions whose turn is on a day and what was found, as long as that is no error."""
+        definitions = self.definitions()
+        table = definitions.tables[DAYS]
+        found = verify_turn(self.workspace, table, definitions.sources, day, submit or self.submit)
+        check_verified(table, found)
+        return {one.partition: self.told(one) for one in found}
 
     @staticmethod
     def told(one: VerifiedPartition) -> str:
@@ -179,6 +198,55 @@ def test_a_sample_is_chosen_by_its_seed(bench: Bench) -> None:
     first = bench.verify(2)
     assert len(first) == 2
     assert bench.verify(2) == first
+
+
+DAY = date(2024, 3, 1)
+
+
+def test_every_partition_has_one_turn_in_a_cycle() -> None:
+    turns: dict[str, list[int]] = {}
+    for number in range(60):
+        present = [{"ds": str(day)} for day in range(number, 100 + 2 * number)]  # others come and go
+        for spec in DailySample(DAY + timedelta(days=number), 30).chosen(DAYS, present):
+            turns.setdefault(spec["ds"], []).append(number)
+    assert {day: len(turns[str(day)]) for day in range(60, 100)} == dict.fromkeys(range(60, 100), 2)
+    assert {second - first for first, second in (turns[str(day)] for day in range(60, 100))} == {30}
+    counts = [
+        len(DailySample(DAY + timedelta(days=day), 30).chosen(DAYS, [{"ds": str(n)} for n in range(900)])) for day in range(30)
+    ]
+    assert sum(counts) == 900
+    assert max(counts) < 60, "turns are spread"
+
+
+def test_the_turns_of_a_cycle_verify_all_and_a_retry_verifies_the_same(bench: Bench) -> None:
+    bench.refresh()
+    days = [DAY + timedelta(days=number) for number in range(3)]
+    found = [bench.turn(day) for day in days]
+    assert sorted(partition for turn in found for partition in turn) == ["ds=1", "ds=2", "ds=3"]
+    assert bench.turn(days[0]) == found[0]
+    turns = [one for one in bench.workspace.ledger.list_refreshes(DAYS) if one.action is RefreshAction.VERIFY]
+    assert len(turns) == sum(map(bool, [*found, found[0]])), "a day without turns leaves no record"
+    bench.rewrite(2, 2, 2, 21)
+    (day,) = (day for day, turn in zip(days, found, strict=True) if "ds=2" in turn)
+    with pytest.raises(DriftError, match=r"ds=2: rows missing: 1, extra: 1\. .* refresh lake\.sales\.days --partition ds=2"):
+        bench.turn(day)
+    assert bench.stages() == []
+
+
+def test_frozen_partitions_have_no_turn_and_a_job_that_fails_is_an_error(bench: Bench) -> None:
+    bench.more = "refresh_mode: incremental\n  frozen: ds < '3'"
+    bench.refresh()
+    bench.rewrite(1, 5)
+    found = {partition: told for number in range(3) for partition, told in bench.turn(DAY + timedelta(days=number)).items()}
+    assert found == {"ds=1": "it is frozen (ds < '3')", "ds=2": "it is frozen (ds < '3')", "ds=3": "EQUAL 3 -0 +0"}
+
+    def failing(_: RefreshPlan) -> None:
+        raise JobFailedError("no Spark")
+
+    days = (DAY + timedelta(days=number) for number in range(3))
+    its_day = next(day for day in days if DailySample(day, 3).chosen(DAYS, [{"ds": "3"}]))
+    with pytest.raises(JobFailedError, match="ds=3 is not verified: no Spark"):
+        bench.turn(its_day, failing)
 
 
 def test_sources_are_read_as_they_were(bench: Bench) -> None:
