@@ -27,6 +27,9 @@ from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 
 _FAILED = (RefreshState.FAILED, RefreshState.ABORTED)
 
+_WITHOUT_A_JOB = (RefreshAction.SKIP, RefreshAction.NO_DATA, RefreshAction.VERIFY)
+"""Actions that show neither how long a refresh takes nor whether a merge works."""
+
 _LATEST = 100
 """Limit of refreshes read from the history for the durations."""
 
@@ -58,7 +61,7 @@ class Merges:
     def find(self, partitions: PartitionSet) -> Merging | str:
         """Return the merge for some partitions whose sources changed, or why there is none."""
         try:
-            history = self.workspace.ledger.list_refreshes(self.bound.table.identifier, _LATEST)
+            history = self.workspace.ledger.list_refreshes(self.bound.table.identifier, _LATEST, but=_WITHOUT_A_JOB)
             self._check_table(history)
             made = self._made_by(partitions)
             grown = self._grown(made)

@@ -17,9 +17,11 @@ from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.exceptions import CommitRejectedError, JobFailedError
+from airflow_dynamic_tables.services.refresh.change_detection import skip
 from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.refresh.verifying import RandomSample, VerifyRequest, verify
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.clock import Clock
@@ -277,6 +279,11 @@ def test_after_a_failed_merge_all_rows_are_computed(opened: Open) -> None:
     with pytest.raises(JobFailedError):
         lake.refresh()
     assert lake.last() is RefreshAction.MERGE
+    request = lake.request()
+    verify(lake.workspace, VerifyRequest(request.table, request.sources, RandomSample(None, 1)), lake.submit)
+    skip(lake.workspace, request, Reason(ReasonCode.SUSPENDED, "suspended"))
+    latest = {one.action for one in lake.workspace.ledger.list_refreshes(TABLE, 2)}
+    assert latest == {RefreshAction.SKIP, RefreshAction.VERIFY}
     lake.refresh()
     assert lake.last() is RefreshAction.FULL
     lake.check()
