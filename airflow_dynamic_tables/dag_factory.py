@@ -99,8 +99,7 @@ def load_dynamic_tables(
         dags = _verification_dags(load_every(path, access.catalogs_file)[0], access, Mistakes())
     else:
         dags = _one_dag(path, access, wanted)
-    for dag in dags:
-        namespace[dag.dag_id] = dag
+    namespace.update({dag.dag_id: dag for dag in dags})
     if maintenance and wanted in (None, MAINTENANCE_DAG):
         namespace[MAINTENANCE_DAG] = build_maintenance_dag(access)
 

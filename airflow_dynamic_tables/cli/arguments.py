@@ -50,6 +50,11 @@ def partitions(text: str) -> str:
     return text
 
 
+def partitions_or_all(text: str) -> str:
+    """Check partitions as :func:`partitions` does; ``all`` is the complete table."""
+    return "all" if text.lower() == "all" else partitions(text)
+
+
 def key_value(text: str) -> tuple[str, str]:
     """Parse ``key=value``; the value may be empty and may contain ``=``."""
     key, equals, value = text.partition("=")

@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.partition_transforms import hidden_keys, plain_
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, Merge, RefreshPlan, RefreshResult, StagedFile
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.jobs.column_types import check_partition_key, ddl, storable
-from airflow_dynamic_tables.jobs.comparing import drift
+from airflow_dynamic_tables.jobs.comparing import difference, drift
 from airflow_dynamic_tables.jobs.driver import Driver
 from airflow_dynamic_tables.jobs.expectations import repeated, results, violations_in_stage, without_dropped
 from airflow_dynamic_tables.jobs.files import exactly
@@ -42,8 +42,11 @@ def refresh(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> RefreshRe
     result = store(spark, plan, driver, rows if plan.merge is None else _merged(spark, plan, plan.merge, rows, driver))
     if plan.compares is not None:
         schema = ", ".join(f"{quote(column.name)} {column.type}" for column in result.columns)
-        found = drift(plan, _stored(spark, plan, schema), frame_of(spark, plan.compares, driver))
-        result = replace(result, drift=found)
+        stored, other = _stored(spark, plan, schema), frame_of(spark, plan.compares, driver)
+        if plan.shows is None:
+            result = replace(result, drift=drift(plan, stored, other))
+        else:
+            result = replace(result, difference=difference(plan.shows, stored, other))
     driver.write_text(plan.result_location, result.to_json())
     return result
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.partition_transforms import plain_keys
-from airflow_dynamic_tables.core.refresh.plan import Drift, RefreshPlan
+from airflow_dynamic_tables.core.refresh.plan import Drift, RefreshPlan, RowDifference, ShownDifference
 
 _OURS, _THEIRS = "query rows", "table rows"
 """Names of counts. A column cannot have them: tables do not accept a space in all formats, and Spark would report two columns."""
@@ -48,6 +50,71 @@ def drift(plan: RefreshPlan, stored: DataFrame, table: DataFrame) -> tuple[Drift
         Drift(dict(zip(keys, group, strict=False)), *group[len(keys) :]) for group in groups.collect() if group[-1] is not None
     ]
     return tuple(sorted(found, key=lambda one: tuple(map(str, one.partition.values()))))
+
+
+def difference(shows: ShownDifference, stored: DataFrame, former: DataFrame) -> RowDifference:
+    """Compare rows in the columns that both have. Numbers of two types are compared as numbers, other types as texts.
+
+    :param stored: the rows as the job stored them.
+    :param former: the rows of the other query.
+    """
+    kinds = {field.name: field.dataType for field in stored.schema.fields}
+    before_kinds = {field.name: field.dataType for field in former.schema.fields}
+    common = [name for name in kinds if name in before_kinds]
+    columns = {name: f"c{number}" for number, name in enumerate(common)}
+
+    def values(frame: DataFrame) -> list[Column]:
+        return [_in_common(frame[quote(name)], kinds[name], before_kinds[name]).alias(columns[name]) for name in common]
+
+    both = stored.select(*values(stored), F.lit(1).alias("ours")).union(former.select(*values(former), F.lit(0).alias("ours")))
+    both = both.persist()
+    try:
+        counts = (F.sum("ours").alias(_OURS), F.sum(1 - F.col("ours")).alias(_THEIRS))
+        rows = both.groupBy(*columns.values()).agg(*counts)
+        more = F.col(quote(_OURS)) - F.col(quote(_THEIRS))
+        named = {columns[name]: name for name in common}
+        sums = (F.sum(quote(_THEIRS)), F.sum(quote(_OURS)), F.sum(F.greatest(-more, F.lit(0))), F.sum(F.greatest(more, F.lit(0))))
+        before, after, removed, added = (number or 0 for number in rows.agg(*sums).collect()[0])
+        key = [columns[name] for name in shows.key if name in columns]
+        return RowDifference(
+            before,
+            after,
+            removed,
+            added,
+            _shown(rows.where(more < 0), named, shows.rows),
+            _shown(rows.where(more > 0), named, shows.rows),
+            _changed(both, key, named) if key and len(key) == len(shows.key) else None,
+        )
+    finally:
+        both.unpersist()
+
+
+def _in_common(value: Column, kind: T.DataType, other: T.DataType) -> Column:
+    """A value that Spark can group by, in a type that both can be converted to without loss."""
+    if kind == other:
+        return _comparable(value, kind)
+    if isinstance(kind, T.NumericType) and isinstance(other, T.NumericType):
+        return value  # a union has the wider type
+    return value.cast("string")
+
+
+def _shown(rows: DataFrame, named: Mapping[str, str], most: int) -> tuple[Mapping[str, str | None], ...]:
+    """Some rows as texts, in the order of their columns, so that the same ones are returned each time."""
+    texts = [F.col(column).cast("string") for column in named]
+    found = rows.select(*texts).orderBy(*named).limit(most).collect()
+    return tuple(dict(zip(named.values(), row, strict=True)) for row in found)
+
+
+def _changed(both: DataFrame, key: list[str], named: Mapping[str, str]) -> dict[str, int]:
+    """Count the values that differ by column, of rows whose key occurs once on both sides."""
+    others = [column for column in named if column not in key]
+    differ = [(~F.max_by(column, "ours").eqNullSafe(F.min_by(column, "ours"))).cast("int").alias(column) for column in others]
+    is_pair = (F.col("rows") == 2) & (F.col("new") == 1)
+    pairs = both.groupBy(*key).agg(F.count("*").alias("rows"), F.sum("ours").alias("new"), *differ).where(is_pair)
+    if not others:
+        return {}
+    counts = pairs.agg(*(F.sum(column) for column in others)).collect()[0]
+    return {named[column]: number or 0 for column, number in zip(others, counts, strict=True)}
 
 
 def _comparable(value: Column, kind: T.DataType) -> Column:

@@ -77,6 +77,23 @@ def test_verify_without_a_table_is_for_those_whose_turn_is_today(dynamic_tables:
 
 
 @pytest.mark.large
+def test_a_sample_shows_what_a_changed_query_does(dynamic_tables: Run, project: Path) -> None:
+    assert dynamic_tables("refresh", "daily_revenue", "--schedule-time", "2024-01-02 00:00:00").code == 0
+    sales = project / "dags" / "definitions" / "sales.yaml"
+    sales.write_text(sales.read_text().replace("sum(amount) AS revenue FROM raw", "2 * sum(amount) AS revenue FROM raw"))
+    sample = ("plan", "daily_revenue", "--sample", "ds=2024-01-01")
+    ran = dynamic_tables(*sample, "--exit-code")
+    assert ran.code == 1, ran.err
+    assert [line.split() for line in ran.out.split("only before:")[1].splitlines() if "2024" in line] == [
+        ["2024-01-01", "12"],
+        ["2024-01-01", "24"],
+    ]
+    ran = dynamic_tables(*sample, "-o", "json")
+    assert (ran.code, json.loads(ran.out)["added_rows"]) == (0, [{"ds": "2024-01-01", "revenue": "24"}])
+    assert dynamic_tables("plan", "--sample", "all").code == 2
+
+
+@pytest.mark.large
 def test_refreshes_from_first_version_to_partition(dynamic_tables: Run, project: Path) -> None:
     first = dynamic_tables("refresh", "daily_revenue", "--schedule-time", "2024-01-02 00:00:00", "-o", "json")
     assert first.code == 0, first.err

@@ -10,8 +10,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from airflow_dynamic_tables.cli import arguments as argument_types
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.arguments import DEBUG, INTO, OUTPUT, SCHEDULE_TIME, STATE, TABLES, WITHOUT_SPARK, flag
+from airflow_dynamic_tables.cli.arguments import (
+    DEBUG,
+    INTO,
+    MASTER,
+    OUTPUT,
+    SCHEDULE_TIME,
+    STATE,
+    TABLES,
+    WITHOUT_SPARK,
+    Argument,
+    flag,
+)
 from airflow_dynamic_tables.cli.command_index import command
 from airflow_dynamic_tables.cli.new_project import COMMANDS, write_project
 from airflow_dynamic_tables.cli.project import definitions, named_tables, project_of, schedule_time
@@ -27,6 +39,7 @@ from airflow_dynamic_tables.services.refresh.preview import TablePlan, not_sched
 
 _WITH_SPARK = "airflow_dynamic_tables.cli.commands.checking.validate"
 _COMPARED = "airflow_dynamic_tables.cli.commands.deployments.compared_plan"
+_SAMPLED = "airflow_dynamic_tables.cli.commands.refresh.sampled_change"
 _LIVE = "airflow_dynamic_tables.cli.commands.deployments.live_plans"
 """Dotted paths instead of imports, because most runs need neither catalogs nor Spark's parser."""
 
@@ -135,6 +148,19 @@ _LIVE_COLUMNS = ("identifier", "schedule_time", "action", "reason_code", "replac
             "also read the tables: show missed ticks that it would make up for, and warn of changes that it would refuse",
         ),
         flag("--live", "also compare the tables with their sources: show which partitions a refresh would replace now, and why"),
+        Argument(
+            ("--sample",),
+            "of one table: run the deployed query and the new one on this partition, e.g. ds=2024-01-01, on a range, or on all "
+            "rows, and show the difference",
+            {"metavar": "SPEC", "type": argument_types.partitions_or_all},
+        ),
+        Argument(
+            ("--rows",),
+            "with --sample, how many of the rows that differ to show (default: 10)",
+            {"metavar": "N", "type": argument_types.positive, "default": 10},
+        ),
+        flag("--exit-code", "with --sample, also exit with 1 if rows or columns differ"),
+        MASTER,
         *STATE,
         OUTPUT,
     ),
@@ -144,8 +170,11 @@ def plan(arguments: Namespace) -> int:
     """Show what a scheduled refresh would do: refresh mode and why, cron, partitions, upstream tables and the statement.
 
     It needs neither Spark nor Airflow, and a catalog only with --compare and --live. The table output shows the statement
-    of named tables only.
+    of named tables only. With --sample, Spark shows what a change of the definition does to the rows of some partitions;
+    nothing is published.
     """
+    if arguments.sample is not None:
+        return execute(_SAMPLED, arguments)
     if arguments.live:
         return execute(_LIVE, arguments)
     if arguments.compare:

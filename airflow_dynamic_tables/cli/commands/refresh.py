@@ -25,7 +25,7 @@ from airflow_dynamic_tables.cli.project import definitions
 from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE, lines_of_spark, progress_of
 from airflow_dynamic_tables.cli.state import owner_of, quiet_workspace_of, settings_of, workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.results import items
@@ -41,6 +41,7 @@ from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.cascading import CascadeOutcome, CascadeStep, cascade
 from airflow_dynamic_tables.services.refresh.origins import origins
 from airflow_dynamic_tables.services.refresh.planning import job_environment
+from airflow_dynamic_tables.services.refresh.query_changes import SampleRequest, sample_change
 from airflow_dynamic_tables.services.refresh.requests import (
     RefreshRequest,
     Skipped,
@@ -82,6 +83,7 @@ _ORIGIN = ("depth", "table", "partitions", "version", "schedule_time", "state", 
 _CASCADE = ("table", "outcome", "version", "partitions", "detail")
 _SEEDS = 1_000_000
 _SAMPLE = 3
+_SAMPLES = ("removed_rows", "added_rows")
 _ROWS = 10
 """Maximum number of rows that ``--show`` prints."""
 
@@ -207,6 +209,29 @@ def _verify_turns(arguments: Namespace) -> int:
     return FAILED if has_failed else OK
 
 
+def sampled_change(arguments: Namespace) -> int:
+    """Show what a change of the definition does to the rows of some partitions."""
+    if len(arguments.tables) != 1 or arguments.compare or arguments.live:
+        print("--sample is for one table, without --compare and --live; name it.", file=sys.stderr)
+        return USAGE
+    defined, _ = definitions(arguments)
+    table = named_table(defined, arguments.tables[0])
+    asked = WHOLE_TABLE if arguments.sample == "all" else _partitions([arguments.sample], table, "--sample") or WHOLE_TABLE
+    with workspace_of(arguments) as workspace:
+        time = _schedule_time(table, arguments.schedule_time, workspace.now())
+        request = SampleRequest(table, defined.sources, asked, time, arguments.rows)
+        found = with_spark(workspace, table.identifier, table.spark, arguments, partial(sample_change, workspace, request))
+    if arguments.output != "table":
+        output.record(found, arguments.output)
+    else:
+        output.lines({name: value for name, value in items(found).items() if name not in _SAMPLES and value is not None})
+        for title, rows in (("only before", found.removed_rows), ("only after", found.added_rows)):
+            if rows:
+                print(f"\n{title}:")
+                output.rows(rows)
+    return FAILED if arguments.exit_code and not found.is_none else OK
+
+
 @command(
     "why",
     "show which refreshes made the rows of a table, and from which versions of its sources",
@@ -318,11 +343,11 @@ def _request(arguments: Namespace, workspace: Workspace, defined: Definitions) -
     )
 
 
-def _partitions(asked: Sequence[str] | None, table: DynamicTable) -> PartitionSet | None:
+def _partitions(asked: Sequence[str] | None, table: DynamicTable, option: str = "--partition") -> PartitionSet | None:
     try:
         return parse_partitions(",".join(asked), table.formatters) if asked else None
     except ValueError as error:
-        raise ConfigurationError(f"--partition: {error}.") from error
+        raise ConfigurationError(f"{option}: {error}.") from error
 
 
 def spark_runner(settings: SparkSettings, arguments: Namespace) -> Runner:

@@ -165,6 +165,14 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownDifference:
+    """How many rows of a difference the job returns, and the columns, if any, by whose values rows belong together."""
+
+    rows: int
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RefreshPlan:
     """The complete plan of one refresh; the job looks up nothing else.
 
@@ -184,7 +192,8 @@ class RefreshPlan:
 
     With ``merge``, the query reads only the new rows of one source.
 
-    With ``compares``, the current rows of the table, the job compares its rows with them, and nothing is committed.
+    With ``compares``, the current rows of the table, the job compares its rows with them, and nothing is committed. With
+    ``shows``, too, these are rows of another query, and the result has their difference.
 
     With ``stream``, the job runs continuously: each batch has its own plan with the stream ``position`` that the table reaches
     and the position that it ``follows``, to which rows are added; without the latter, the rows replace the table.
@@ -223,6 +232,7 @@ class RefreshPlan:
     sink: Sink | None = None
     limits: TypeLimits = NO_LIMITS
     compares: SourceBinding | None = None
+    shows: ShownDifference | None = None
     merge: Merge | None = None
 
     @property
@@ -314,13 +324,31 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
+class RowDifference:
+    """The difference between rows before and after a change, as multisets, in the columns that both have.
+
+    ``removed`` are the rows that are only before, ``added`` those that are only after, each with some of them as texts.
+    ``changed`` is the number of values that differ by column, of rows whose key occurs once before and once after; ``None`` if
+    there is no key.
+    """
+
+    before: int
+    after: int
+    removed: int
+    added: int
+    removed_rows: tuple[Mapping[str, str | None], ...] = ()
+    added_rows: tuple[Mapping[str, str | None], ...] = ()
+    changed: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RefreshResult:
     """The result of the job. ``seconds`` is the duration of each step.
 
     ``partitions`` lists those that received rows, so it is not the replaced set: it may be empty, and is always empty for an
     unpartitioned table. ``expectations`` are in the order of the plan's, followed by the late rows that a batch of a stream
     dropped. Without ``files``, the rows are in the plan's sink, where they occupy ``table_bytes``. ``drift`` lists the partitions
-    with rows of a plan that compares; it is ``None`` if nothing was compared.
+    with rows of a plan that compares; it is ``None`` if nothing was compared, and so is the ``difference`` from another query.
     """
 
     token: str
@@ -333,6 +361,7 @@ class RefreshResult:
     expectations: tuple[ExpectationResult, ...] = ()
     table_bytes: int = 0
     drift: tuple[Drift, ...] | None = None
+    difference: RowDifference | None = None
 
     @property
     def bytes(self) -> int:

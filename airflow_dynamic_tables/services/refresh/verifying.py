@@ -13,7 +13,6 @@ from datetime import date
 from enum import StrEnum
 from uuid import uuid4
 
-from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partition_dates import normalised
 from airflow_dynamic_tables.core.partition_transforms import plain_keys
@@ -34,21 +33,16 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
     UpstreamError,
 )
-from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
-from airflow_dynamic_tables.services.outcomes import Operation
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage
 from airflow_dynamic_tables.services.queries import inline_views
+from airflow_dynamic_tables.services.refresh.compared_stages import Submit, compared_stage
 from airflow_dynamic_tables.services.refresh.comparison import Comparison
 from airflow_dynamic_tables.services.refresh.frozen_partitions import frozen_at
 from airflow_dynamic_tables.services.refresh.planning import Bound, bind_query, bind_sources
 from airflow_dynamic_tables.services.refresh.preview import statement
-from airflow_dynamic_tables.services.refresh.running import make_folder
 from airflow_dynamic_tables.services.tables.rollback import note_undone
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
-from airflow_dynamic_tables.services.writes.leases import VERIFICATION
-from airflow_dynamic_tables.services.writes.protocol import new_stage, staged_write
-from airflow_dynamic_tables.services.writes.publishing import read_result
 
-_Submit = Callable[[RefreshPlan], object]
 _Spec = Mapping[str, str]
 
 
@@ -157,7 +151,7 @@ class _Verification:
     request: VerifyRequest
     table: DynamicTable
     registered: RegisteredTable
-    submit: _Submit
+    submit: Submit
     on_lost: Callable[[], None] | None
     made: MadePartitions = field(init=False)
 
@@ -217,38 +211,16 @@ class _Verification:
 
         :raises ConflictError: if the partitions are being refreshed, or a refresh of them begins meanwhile.
         """
-        workspace, identifier = self.workspace, self.table.identifier
-        token = f"verification-{uuid4()}"
-        staged = self.registered.lake_table.stage(token)
-        partitions = normalised(PartitionSet.of(spec for spec, _ in made), self.registered.columns)
-        stage = replace(new_stage(workspace, self.registered, token, VERIFICATION, staged.begin()), partitions=partitions)
-        with staged_write(workspace, Operation.VERIFICATION, stage, staged, self.on_lost):
-            self.registered.reload()
-            now = workspace.ledger.made_partitions(identifier)
+        identifier = self.table.identifier
+        partitions = PartitionSet.of(spec for spec, _ in made)
+        with compared_stage(self.workspace, self.registered, partitions, self.submit, self.on_lost) as stage:
+            now = self.workspace.ledger.made_partitions(identifier)
             if any(now.token(spec) != refresh.token for spec, refresh in made):
                 raise ConflictError(f"{identifier} was refreshed while it was verified; verify it again.")
-            make_folder(workspace, stage, self.registered)
-            planned = self._plan(stage, bound, made[0][1])
-            write_text(planned.plan_location, planned.to_json(), private=workspace.settings.private_files)
-            try:
-                self.submit(planned)
-            except JobFailedError:
-                self._check_held(token)
-                raise
-            self._check_held(token)
-            drift = read_result(planned).drift
+            drift = stage.run(self._plan(stage.stage, bound, made[0][1])).drift
             if drift is None:
                 raise StageRejectedError(f"the job of {identifier} compared nothing; Spark runs another release of this package.")
             return drift
-
-    def _check_held(self, token: str) -> None:
-        """Check that the stage was not given up for a refresh.
-
-        :raises ConflictError: if it was.
-        """
-        stage = self.workspace.ledger.get_stage(token)
-        if stage is None or stage.state is not StageState.OPEN:
-            raise ConflictError(f"A refresh of {self.table.identifier} began while it was verified; verify it again.")
 
     def _plan(self, stage: Stage, bound: Bound, refresh: Refresh) -> RefreshPlan:
         table = self.table
@@ -291,7 +263,7 @@ class _Verification:
 
 
 def verify(
-    workspace: Workspace, request: VerifyRequest, submit: _Submit, on_lost: Callable[[], None] | None = None
+    workspace: Workspace, request: VerifyRequest, submit: Submit, on_lost: Callable[[], None] | None = None
 ) -> list[VerifiedPartition]:
     """Compute partitions of a table again, for the versions that they were made of, and compare them with the table.
 
@@ -313,15 +285,13 @@ def verify(
     found = _Verification(workspace, request, table, registered, submit, on_lost).run()
     if not found:
         return found
-    verdicts = {one.verdict for one in found}
-    code = ReasonCode.EQUAL if verdicts == {PartitionVerdict.EQUAL} else ReasonCode.UNVERIFIED
     workspace.ledger.record(
         Refresh(
             token=f"verification-{uuid4()}",
             table=table.identifier,
             action=RefreshAction.VERIFY,
             reason=summary(found, request.sample),
-            reason_code=ReasonCode.DRIFT if PartitionVerdict.DRIFT in verdicts else code,
+            reason_code=_code(found),
             state=RefreshState.SKIPPED,
             schedule_time=started,
             started_at=started,
@@ -338,7 +308,7 @@ def verify_turn(
     table: DynamicTable,
     sources: Mapping[TableIdentifier, Source],
     day: date,
-    submit: _Submit,
+    submit: Submit,
     on_lost: Callable[[], None] | None = None,
 ) -> list[VerifiedPartition]:
     """Verify the partitions of a table whose turn is on a day, see its ``verify_every``. Frozen ones are not verified.
@@ -381,6 +351,13 @@ def summary(found: Sequence[VerifiedPartition], sample: RandomSample | DailySamp
     counts = {verdict: sum(one.verdict is verdict for one in found) for verdict in PartitionVerdict}
     named = ", ".join(f"{verdict.lower()}: {count}" for verdict, count in counts.items() if count)
     return f"partitions verified {sample}: {named}"
+
+
+def _code(found: Sequence[VerifiedPartition]) -> ReasonCode:
+    verdicts = {one.verdict for one in found}
+    if PartitionVerdict.DRIFT in verdicts:
+        return ReasonCode.DRIFT
+    return ReasonCode.EQUAL if verdicts == {PartitionVerdict.EQUAL} else ReasonCode.UNVERIFIED
 
 
 def _as_result(one: VerifiedPartition) -> ExpectationResult:

@@ -314,7 +314,7 @@ def test_it_yields_to_refreshes(bench: Bench) -> None:
     def refreshed_meanwhile(_: RefreshPlan) -> None:
         bench.refresh("days", 1)
 
-    with pytest.raises(ConflictError, match="began while it was verified"):
+    with pytest.raises(ConflictError, match="began while its rows were compared"):
         bench.verify(submit=refreshed_meanwhile)
     assert bench.stages() == []
     running = begin(bench.workspace, bench.request("days", 2))
