@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from airflow_dynamic_tables.core.formats import FORMATS
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.partition_transforms import plain_keys
@@ -15,7 +16,7 @@ from airflow_dynamic_tables.core.types import column_types
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import offset_before
-from airflow_dynamic_tables.definitions.queries.text import lineage
+from airflow_dynamic_tables.definitions.queries.text import key_joins, lineage
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +97,36 @@ def undivided(definitions: Definitions, table: DynamicTable, entry: Entry, expan
 
 
 def _lineage(definitions: Definitions, table: DynamicTable, key: str) -> Lineage:
+    types, settings = _types(definitions, table), row_settings(table.spark.conf)
+    return lineage(table.expanded_query, key, types, settings, table.timezone, assumed=True)
+
+
+def _types(definitions: Definitions, table: DynamicTable) -> dict[str, dict[str, str]]:
+    """Return the types of columns that sources declare."""
     read = {str(name): definitions.sources.get(name) for name in table.upstream}
-    types = {name: column_types(source.schema, source.partition_keys) for name, source in read.items() if source is not None}
-    return lineage(table.expanded_query, key, types, row_settings(table.spark.conf), table.timezone, assumed=True)
+    return {name: column_types(source.schema, source.partition_keys) for name, source in read.items() if source is not None}
 
 
 def _of_table(definitions: Definitions, table: DynamicTable) -> Iterator[tuple[str, Obstacle, tuple[str, ...]]]:
-    """Yield the obstacles of each key, without those of sources whose changes are ignored."""
+    """Yield the obstacles of each key, without sources whose changes are ignored, or mapped by the keys of a join."""
+    read = tuple(map(str, table.upstream))
+    types, settings = _types(definitions, table), row_settings(table.spark.conf)
     ignored = {name for name, policy in table.on_change.items() if policy is OnChange.IGNORE}
+    affected = {name for name, policy in table.on_change.items() if policy is OnChange.AFFECTED}
     for key in _keys(table):
         found = _lineage(definitions, table, key)
-        for obstacle in (*found.obstacles, *_unpartitioned(definitions, table, found)):
-            sources = tuple(name for name in obstacle.sources or map(str, table.upstream) if name not in ignored)
+        obstacles = [*found.obstacles, *_unpartitioned(definitions, table, found)]
+        hidden = {name for obstacle in obstacles for name in obstacle.sources or read}
+        for obstacle in obstacles:
+            sources = tuple(name for name in obstacle.sources or read if name not in ignored | affected)
             if sources:
                 yield key, obstacle, sources
+        facts = {*read} - hidden - ignored
+        for name in sorted(hidden & affected):
+            joins = key_joins(table.expanded_query, name, facts, types, settings, assumed=True)
+            unfollowed = joins if isinstance(joins, Obstacle) else _without_versions(definitions, name)
+            if unfollowed is not None:
+                yield key, unfollowed, (name,)
 
 
 def _keys(table: DynamicTable) -> tuple[str, ...]:
@@ -119,11 +136,14 @@ def _keys(table: DynamicTable) -> tuple[str, ...]:
 
 
 def _unpartitioned(definitions: Definitions, table: DynamicTable, found: Lineage) -> Iterator[Obstacle]:
-    """Yield an obstacle for each source that is not partitioned by the columns of the key; catalogs describe the other ones."""
+    """Yield an obstacle for each source that is not partitioned by the columns of the key, as far as definitions tell.
+
+    Catalogs, and Delta tables themselves, describe the other ones.
+    """
     for name in table.upstream:
         own = found.sources.get(str(name))
         declared = definitions.sources.get(name)
-        source = declared if declared is not None and declared.path is not None else definitions.tables.get(name)
+        source = declared if declared is not None and FORMATS[declared.format].is_folder else definitions.tables.get(name)
         if own is None or source is None:
             continue
         needed = {column.name for formula in own.formulas for column in columns_of(formula)}
@@ -131,6 +151,18 @@ def _unpartitioned(definitions: Definitions, table: DynamicTable, found: Lineage
             cause = f"{name} is not partitioned by {', '.join(missing)}"
             remedy = "partition it by that column, or set on_change: ignore for it"
             yield Obstacle(ObstacleCode.NOT_PARTITIONED, -1, cause, remedy, (str(name),))
+
+
+def _without_versions(definitions: Definitions, name: str) -> Obstacle | None:
+    """Return an obstacle if a dimension keeps no earlier versions to compare its rows with, as far as definitions tell."""
+    identifier = TableIdentifier.parse(name)
+    source = definitions.sources.get(identifier) or definitions.tables.get(identifier)
+    if source is None or FORMATS[source.format].has_history:
+        return None
+    cause = f"{name} has the format {source.format}, which keeps no earlier versions to compare its rows with"
+    return Obstacle(
+        ObstacleCode.NO_VERSIONS, -1, cause, "make it an Iceberg or a Delta table, or set on_change: ignore for it", (name,)
+    )
 
 
 def _written(expansion: Expansion, obstacle: Obstacle, sources: tuple[str, ...]) -> int:

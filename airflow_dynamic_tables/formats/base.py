@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import wraps
@@ -14,6 +14,7 @@ from airflow_dynamic_tables.clients.files import Deleted
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.conditions import ColumnRange
+from airflow_dynamic_tables.core.refresh.key_joins import Key
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, SourceBinding, SourcePart
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.schema import Rebuild, TableLayout
@@ -27,6 +28,50 @@ NO_VERSIONS = "its format keeps no earlier versions"
 
 ChangedFiles = dict[str, list[dict[str, ColumnRange]]]
 """Files that were added or removed, each with the ranges of its columns, by names in lower case; grouped by partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A Parquet file of one version of a table, with the text of its partition.
+
+    ``values`` are those of partition keys that replace columns of the file, ``ranges`` are those of some columns, by names in
+    lower case. Rows that are ``deleted``, by their positions, are not rows of the version.
+    """
+
+    uri: str
+    partition: str = ""
+    values: Mapping[str, str | None] = field(default_factory=dict)
+    ranges: Mapping[str, ColumnRange] = field(default_factory=dict)
+    deleted: tuple[int, ...] = ()
+
+
+class ScanLimitError(UnsupportedError):
+    """Reading these files would take too long, or too much memory."""
+
+
+class KeyScan(ABC):
+    """Reads keys from data files, without Spark. One scan reads at most a certain number of rows, by all its calls together."""
+
+    @abstractmethod
+    def changed(
+        self, before: Collection[ListedFile], after: Collection[ListedFile], types: Mapping[str, str], keys: Sequence[str]
+    ) -> set[Key]:
+        """Return the keys of the rows in which two versions of a table differ, as multisets. Keys with a null are omitted.
+
+        :param types: the compared columns, which include the keys, with their types; names in lower case.
+        :raises ScanLimitError: if there are too many.
+        :raises UnsupportedError: if a column has a type that is not compared.
+        :raises CatalogUnavailableError: if a file cannot be read.
+        """
+
+    @abstractmethod
+    def holding(
+        self, files: Collection[ListedFile], types: Mapping[str, str], wanted: Collection[Key]
+    ) -> Mapping[Key, frozenset[str]]:
+        """Return the partitions that may have rows with each of some keys.
+
+        :param types: the columns of the key, in its order, with their types; otherwise like :meth:`changed`.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +340,10 @@ class LoadedTable(ABC):
 
     def changed_files(self, columns: Collection[str], since: SourceState, now: SourceState) -> ChangedFiles:  # noqa: ARG002
         """Return the files that differ between two states, see :func:`~airflow_dynamic_tables.formats.registry.changed_files`."""
+        raise UnsupportedError(NO_VERSIONS)
+
+    def list_files(self, columns: Collection[str], state: SourceState) -> list[ListedFile]:  # noqa: ARG002
+        """Return the files of a version, see :func:`~airflow_dynamic_tables.formats.registry.list_files`."""
         raise UnsupportedError(NO_VERSIONS)
 
     @abstractmethod

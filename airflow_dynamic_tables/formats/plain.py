@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from airflow_dynamic_tables.clients.files import as_os_errors, fingerprint, list_files, plain_path
 from airflow_dynamic_tables.clients.stores import Store
+from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schema import partition_of
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, StageRejectedError, TableNotFoundError
+from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
+    ConfigurationError,
+    StageRejectedError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
+from airflow_dynamic_tables.formats.base import ListedFile
 from airflow_dynamic_tables.formats.data_files import count_rows
 from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest, unsettled
 
@@ -76,6 +84,31 @@ def bind(source: Source, store: Store | None, view: str, conf: Mapping[str, str]
     )
 
 
+def list_files_at(source: Source, store: Store | None, columns: Collection[str], state: SourceState) -> list[ListedFile]:  # noqa: ARG001 - see bind
+    """Return the files of a folder, see :func:`~airflow_dynamic_tables.formats.registry.list_files`.
+
+    :raises VersionNotFoundError: if they are not those of the state.
+    """
+    try:
+        files = list_files(source.path or "")
+    except FileNotFoundError as error:
+        raise VersionNotFoundError(f"there is nothing at {source.path}") from error
+    if fingerprint(files) != state.version:
+        raise VersionNotFoundError("its files changed just now")
+    folders = folders_of(source, files)
+    specs = {folder: _spec(source, folder) for folder in set(folders.values())}
+    return [
+        ListedFile(file, describe(specs[folder]), {key.lower(): value for key, value in specs[folder].items()})
+        for file, folder in folders.items()
+    ]
+
+
+def _spec(source: Source, folder: str) -> dict[str, str]:
+    """Return the partition of a folder, by the keys of the source."""
+    spec = partition_of(folder)
+    return {key: spec[key] for key in source.partition_keys if key in spec}
+
+
 def folders_of(source: Source, files: Iterable[str]) -> dict[str, str]:
     """Return the folder of each file relative to the source: the name of its partition."""
     below = len(plain_path(source.path or "").rstrip("/")) + 1
@@ -84,8 +117,7 @@ def folders_of(source: Source, files: Iterable[str]) -> dict[str, str]:
 
 def _state(source: Source, files: Mapping[str, Mapping[str, Any]], seen_at: datetime) -> SourceState:
     folders = folders_of(source, files)
-    specs = {folder: partition_of(folder) for folder in set(folders.values())}
-    partitions = {folder: {key: spec[key] for key in source.partition_keys if key in spec} for folder, spec in specs.items()}
+    partitions = {folder: _spec(source, folder) for folder in set(folders.values())}
     listed = [(partitions[folders[file]], (file, info)) for file, info in files.items()]
     return SourceState(
         version=fingerprint(files),

@@ -18,7 +18,7 @@ from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError, UnsupportedError
-from airflow_dynamic_tables.formats.base import NO_VERSIONS, ChangedFiles, Increment, LakeTable
+from airflow_dynamic_tables.formats.base import NO_VERSIONS, ChangedFiles, Increment, KeyScan, LakeTable, ListedFile
 
 _T = TypeVar("_T")
 
@@ -90,6 +90,14 @@ INCREMENTAL_SCANS: dict[tuple[str, str], Module] = {
 
 CHANGED_FILES: dict[tuple[str, str], Module] = {("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:changed_files", "delta")}
 """Functions that return which files of a source differ between two states."""
+
+FILE_LISTS: dict[tuple[str, str], Module] = {
+    ("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:list_files", "delta"),
+    ("parquet", ANYWHERE): Module(f"{_HERE}.plain:list_files_at"),
+}
+"""Functions that return the Parquet files of a version of a source."""
+
+_KEY_SCAN = Module(f"{_HERE}.key_scans:ArrowKeyScan")
 
 CONNECTIONS: dict[str, Module] = {"kafka": Module("airflow_dynamic_tables.clients.kafka:connector_options")}
 """Functions that convert an Airflow connection to options of Spark's reader, by source format."""
@@ -185,6 +193,27 @@ def changed_files(
     if not any(source.format == name for name, _ in CHANGED_FILES):
         raise UnsupportedError(NO_VERSIONS)
     return _answer(dict, CHANGED_FILES, source, stores, columns, since, now)
+
+
+def list_files(source: Source, stores: Sequence[Store], columns: Collection[str], state: SourceState) -> list[ListedFile]:
+    """Return the Parquet files of a version of a source, with what their statistics say about some columns, if there are any.
+
+    :param columns: names in lower case.
+    :param state: of the version, with its partitions.
+    :raises VersionNotFoundError: if the version is not known any more.
+    :raises UnsupportedError: if its rows are not in Parquet files alone.
+    """
+    if not any(source.format == name for name, _ in FILE_LISTS):
+        raise UnsupportedError(f"it has the format {source.format}, whose files are not read here")
+    return _answer(list, FILE_LISTS, source, stores, columns, state)
+
+
+def key_scan() -> KeyScan:
+    """Return a new scan of keys in data files."""
+    scan = _KEY_SCAN.load()()
+    if not isinstance(scan, KeyScan):
+        raise TypeError(f"{_KEY_SCAN.place} is no KeyScan")
+    return scan
 
 
 def count_rows(source: Source, stores: Sequence[Store], partition: Mapping[str, str], least: int) -> int:

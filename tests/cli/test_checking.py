@@ -288,6 +288,7 @@ defaults: {catalog: lake, database: sales, freshness: 1 day}
 sources:
 - {name: raw.orders, format: parquet, path: /orders, schema: "id bigint, customer bigint", partitioned_by: [ds]}
 - {name: crm.customers, format: parquet, path: /customers, schema: "id bigint, ds string"}
+- {name: crm.people, format: iceberg}
 views:
 - {name: known, query: SELECT o.ds FROM raw.orders o JOIN crm.customers c ON o.customer = c.id}
 dynamic_tables:
@@ -302,6 +303,18 @@ dynamic_tables:
 - {name: by_customer, partitioned_by: [ds], query: SELECT ds FROM crm.customers}
 - {name: heedless, partitioned_by: [ds], query: SELECT ds FROM crm.customers, on_change: {crm.customers: ignore}}
 - {name: whole, query: SELECT id FROM raw.orders LIMIT 3}
+- name: by_person
+  partitioned_by: [ds]
+  on_change: {crm.people: affected}
+  query: SELECT o.ds FROM raw.orders o JOIN crm.people p ON o.customer = p.id
+- name: by_any
+  partitioned_by: [ds]
+  on_change: {crm.people: affected}
+  query: SELECT o.ds FROM raw.orders o JOIN crm.people p ON o.id > p.id
+- name: by_file
+  partitioned_by: [ds]
+  on_change: {crm.customers: affected}
+  query: SELECT o.ds FROM raw.orders o JOIN crm.customers c ON o.id = c.id
 """
 
 
@@ -310,10 +323,16 @@ def test_validate_explains_what_hides_partitions(dynamic_tables: Run, project: P
     assert dynamic_tables("validate", "--without-spark").out == ""
     ran = dynamic_tables("validate", "--without-spark", "--explain")
     assert ran.code == 0
-    viewed, totals, by_customer = ran.out.splitlines()
+    viewed, totals, by_customer, by_any, by_file = ran.out.splitlines()
     assert re.search(
-        r"sales.yaml:9:\d+: JOIN: lake.sales.viewed: a change of lake.crm.customers counts for every ds, because", viewed
+        r"sales.yaml:10:\d+: JOIN: lake.sales.viewed: a change of lake.crm.customers counts for every ds, because", viewed
     )
-    assert "sales.yaml:14:11: WINDOW: lake.sales.totals: a change of lake.raw.orders counts for every ds" in totals
+    assert "sales.yaml:15:11: WINDOW: lake.sales.totals: a change of lake.raw.orders counts for every ds" in totals
     assert "; add the key, as the query returns it, to PARTITION BY" in totals
     assert "NOT_PARTITIONED: lake.sales.by_customer: a change of lake.crm.customers counts for every ds" in by_customer
+    assert re.search(
+        r":27:45: JOIN: lake.sales.by_any: .* because no condition equates a column of p with one of a table", by_any
+    )
+    assert re.search(
+        r"NO_VERSIONS: lake.sales.by_file: .* because lake.crm.customers has the format parquet, which keeps no", by_file
+    )

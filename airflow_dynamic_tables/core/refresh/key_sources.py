@@ -115,6 +115,8 @@ class ObstacleCode(StrEnum):
     LIMIT = "LIMIT"
     NO_COLUMN = "NO_COLUMN"
     """It is not certain which column is the key."""
+    NO_VERSIONS = "NO_VERSIONS"
+    """The source keeps no earlier versions to compare its rows with."""
     NOT_PARTITIONED = "NOT_PARTITIONED"
     """The source is not partitioned by the columns of the key."""
     SETTING = "SETTING"

@@ -79,6 +79,9 @@ class OnChange(StrEnum):
     IGNORE = "ignore"
     """They keep the rows of the source that they were made of."""
 
+    AFFECTED = "affected"
+    """Those may be out of date whose rows have a key of a row that changed."""
+
 
 class ReasonCode(StrEnum):
     """Why a refresh takes its action."""

@@ -66,15 +66,42 @@ class Joins:
         if len(used) != 1:
             cause = "the key is of several tables" if used else "the key is the same in all rows"
             raise BlockedError(ObstacleCode.SEVERAL_TABLES, self._select, cause, "take the key from columns of one table")
+        self.check_kinds()
+        for relation, join in zip(self._relations[1:], self._joins, strict=True):
+            if relation.name in used and (join.side.upper() == "LEFT" or hides_right(join)):
+                cause = "the key is a column of the optional side of a join, which is null where there is no partner"
+                raise BlockedError(ObstacleCode.JOIN, relation.node, cause, "take the key from the other table, or write JOIN")
+
+    def check_kinds(self) -> None:
+        """Check that no join returns rows of its right side without a partner.
+
+        :raises BlockedError: if one may.
+        """
         for relation, join in zip(self._relations[1:], self._joins, strict=True):
             side, kind = join.side.upper(), join.kind.upper()
             if (side, kind) not in _JOINS or join.method or join.args.get("pivots"):
                 words = " ".join(filter(None, (join.method.upper(), side, kind, "JOIN")))
                 cause = f"{words} is not analysed, because it may return rows without a partner on either side"
                 raise BlockedError(ObstacleCode.JOIN, relation.node, cause, "write LEFT JOIN, with the table of the key first")
-            if relation.name in used and (side == "LEFT" or hides_right(join)):
-                cause = "the key is a column of the optional side of a join, which is null where there is no partner"
-                raise BlockedError(ObstacleCode.JOIN, relation.node, cause, "take the key from the other table, or write JOIN")
+
+    def column_pairs(self, name: str) -> Iterator[tuple[KeyColumn, KeyColumn]]:
+        """Yield the columns of a relation with those of others that must equal them where one of its rows has an effect.
+
+        Null equals nothing.
+        """
+        for condition, only in self._restrictions():
+            if not isinstance(condition, exp.EQ) or only not in (None, name):
+                continue
+            for one, other in self._equations(condition):
+                if isinstance(one, KeyColumn) and isinstance(other, KeyColumn) and one.relation == name != other.relation:
+                    yield one, other
+        if not self._joins or (using := self._joins[0].args.get("using")) is None:
+            return
+        left, right = self._relations[0].name, self._relations[1].name
+        if left == right or name not in (left, right) or (name == left and not _restricts_all(self._joins[0])):
+            return
+        partner = right if name == left else left
+        yield from ((KeyColumn(column.name.lower(), name), KeyColumn(column.name.lower(), partner)) for column in using)
 
     def spread(self, formula: Formula) -> dict[str, Formula]:
         """Return the formula of the key over each relation whose rows conditions restrict to those of the key."""
@@ -153,18 +180,21 @@ class Joins:
         The condition of an outer, semi or anti join restricts the rows of the joined relation only.
         """
         equal, bounds = _Links[tuple[Formula, Formula]](), _Links[DayBound]()
-        where = self._select.args.get("where")
-        sources: list[tuple[exp.Expr | None, str | None]] = [(where.this if where else None, None)]
-        for relation, join in zip(self._relations[1:], self._joins, strict=True):
-            restricts_all = not join.side and join.kind.upper() in ("", "INNER", "CROSS")
-            sources.append((join.args.get("on"), None if restricts_all else relation.name))
-        for whole, only in sources:
-            for condition in conjuncts(whole):
-                for one, other in self._equations(condition):
-                    equal.add(one, other, (one, other), only)
-                for bound in bounds_of(condition, self._resolve, self._is_day):
-                    bounds.add(bound.column, bound.other, bound, only)
+        for condition, only in self._restrictions():
+            for one, other in self._equations(condition):
+                equal.add(one, other, (one, other), only)
+            for bound in bounds_of(condition, self._resolve, self._is_day):
+                bounds.add(bound.column, bound.other, bound, only)
         return equal, bounds
+
+    def _restrictions(self) -> Iterator[tuple[exp.Expr, str | None]]:
+        """Yield the conditions, each with the only relation whose rows it restricts; ``None`` if those of all."""
+        where = self._select.args.get("where")
+        for condition in conjuncts(where.this if where else None):
+            yield condition, None
+        for relation, join in zip(self._relations[1:], self._joins, strict=True):
+            for condition in conjuncts(join.args.get("on")):
+                yield condition, None if _restricts_all(join) else relation.name
 
     def _equations(self, condition: exp.Expr) -> Iterator[tuple[Formula, Formula]]:
         if isinstance(condition, exp.EQ | exp.NullSafeEQ):
@@ -172,6 +202,11 @@ class Joins:
                 one, other = (formula_of(side, self._resolve) for side in (condition.this, condition.expression))
                 yield one, other
                 yield other, one
+
+
+def _restricts_all(join: exp.Join) -> bool:
+    """Return whether the condition of a join restricts the rows of all its relations."""
+    return not join.side and join.kind.upper() in ("", "INNER", "CROSS")
 
 
 def _renamed(relation: str, part: Formula) -> Formula | None:
@@ -217,5 +252,5 @@ def conjuncts(whole: exp.Expr | None) -> Iterator[exp.Expr]:
 def unjoined(relation: Relation, join: exp.Join | None) -> Obstacle:
     """Return the obstacle of a relation that no condition links with the key."""
     cause = f"no condition says which rows of {relation.name} belong to a value of the key"
-    remedy = "add one, such as ON … AND c.ds = o.ds with columns of one type, or set on_change: ignore for the table"
+    remedy = "add one, such as ON … AND c.ds = o.ds with columns of one type, or set on_change: affected or ignore for the table"
     return Obstacle(ObstacleCode.JOIN, offset_of(join if join is not None else relation.node), cause, remedy, ())

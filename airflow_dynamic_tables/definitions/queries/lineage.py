@@ -88,6 +88,13 @@ def trace(query: str, key: str, types: ColumnTypes, settings: Mapping[str, str],
     return Lineage(tracer.sources(timezone), tuple(tracer.obstacles), tracer.is_closed, tracer.type)
 
 
+def trace_column(relation: Relation, name: str, types: ColumnTypes, *, assumed: bool) -> Lineage:
+    """Return how tables determine a column of a relation of a query."""
+    tracer = _Tracer(types, assumed)
+    tracer.descend(relation, KeyColumn(name))
+    return Lineage(tracer.sources("UTC"), tuple(tracer.obstacles), tracer.is_closed)
+
+
 def why_unreadable(query: str, settings: Mapping[str, str]) -> Obstacle | None:
     """Return why nothing is known about the rows of a query; ``None`` if it is analysed."""
     unknown = (name for name, value in settings.items() if DEFAULTS.get(name) != value and not name.startswith(_KNOWN_SETTINGS))

@@ -15,7 +15,8 @@ from types import MappingProxyType
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.conditions import SourceFilters
 from airflow_dynamic_tables.core.refresh.frozen import FrozenCondition
-from airflow_dynamic_tables.core.refresh.key_sources import ColumnTypes, Lineage
+from airflow_dynamic_tables.core.refresh.key_joins import KeyJoins
+from airflow_dynamic_tables.core.refresh.key_sources import ColumnTypes, Lineage, Obstacle
 from airflow_dynamic_tables.core.refresh.merge_rules import MergeRule
 from airflow_dynamic_tables.core.refresh.permissions import Ability, Allowed
 from airflow_dynamic_tables.core.refresh.plan import BoundTime
@@ -279,6 +280,25 @@ def lineage(
     from airflow_dynamic_tables.definitions.queries import lineage as tracing
 
     return tracing.trace(query, key, types, settings, timezone, assumed=assumed)
+
+
+def key_joins(
+    query: str,
+    dimension: str,
+    facts: Collection[str],
+    types: ColumnTypes,
+    settings: Mapping[str, str] = MappingProxyType({}),
+    *,
+    assumed: bool = False,
+) -> KeyJoins | Obstacle:
+    """Return how a query joins a dimension with some other tables, or why it is not known which of their rows it concerns.
+
+    :param dimension: its full name; ``facts`` are those of the other tables.
+    :param types: as of :func:`lineage`, also for ``settings`` and ``assumed``.
+    """
+    from airflow_dynamic_tables.definitions.queries import key_joins as joining
+
+    return joining.find_key_joins(query, dimension, facts, types, settings, assumed=assumed)
 
 
 def merge_rule(query: str, source: str, settings: Mapping[str, str]) -> MergeRule | str:

@@ -33,6 +33,7 @@ from airflow_dynamic_tables.formats.base import (
     ChangedFiles,
     Increment,
     LakeTable,
+    ListedFile,
     LoadedTable,
     RowCounts,
     TableContent,
@@ -278,6 +279,9 @@ class _LoadedDeltaTable(LoadedTable):
     def changed_files(self, columns: Collection[str], since: SourceState, now: SourceState) -> ChangedFiles:
         return changes_of(self._filled, columns, since, now)
 
+    def list_files(self, columns: Collection[str], state: SourceState) -> list[ListedFile]:
+        return files_of(self._filled, columns, state)
+
     def count(self, partitions: PartitionSet) -> RowCounts | None:
         try:
             files = self._filled.files
@@ -338,13 +342,7 @@ def changes_of(latest: DeltaSnapshot, columns: Collection[str], since: SourceSta
     found: list[dict[str, DeltaFile]] = []
     ranges: dict[str, dict[str, ColumnRange]] = {}
     for known in (since, now):
-        is_latest = known.version == str(latest.version)
-        snapshot = open_snapshot(latest.location, int(known.version)) if known.version.isdecimal() and not is_latest else latest
-        # A log that was written again has other versions of the same numbers.
-        if snapshot is None or state(snapshot).partitions != known.partitions:
-            raise VersionNotFoundError(f"version {known.version} is not in the log")
-        if why := unreadable_by_name(snapshot):
-            raise UnsupportedError(f"it {why}")
+        snapshot = _snapshot_at(latest, known)
         found.append({file.uri: file for file in snapshot.files})
         ranges |= snapshot.ranges(columns)
     changed: dict[str, list[dict[str, ColumnRange]]] = {}
@@ -352,6 +350,46 @@ def changes_of(latest: DeltaSnapshot, columns: Collection[str], since: SourceSta
         for uri in own.keys() - other.keys():
             changed.setdefault(describe(own[uri].partition), []).append(ranges.get(own[uri].path, {}))
     return changed
+
+
+def list_files(source: Source, store: Store | None, columns: Collection[str], state: SourceState) -> list[ListedFile]:  # noqa: ARG001 - see bind
+    """Return the files of a version, see :func:`~airflow_dynamic_tables.formats.registry.list_files`."""
+    return files_of(_opened(source), columns, state)
+
+
+def files_of(latest: DeltaSnapshot, columns: Collection[str], known: SourceState) -> list[ListedFile]:
+    """Return the files of a version with the ranges of some columns.
+
+    :raises VersionNotFoundError: if it is not in the log, or another one has its number.
+    :raises UnsupportedError: if its files alone do not tell its rows.
+    """
+    snapshot = _snapshot_at(latest, known)
+    ranges = snapshot.ranges(columns)
+    return [
+        ListedFile(
+            file.uri,
+            describe(file.partition),
+            {key.lower(): value for key, value in file.partition.items()},
+            ranges.get(file.path, {}),
+        )
+        for file in snapshot.files
+    ]
+
+
+def _snapshot_at(latest: DeltaSnapshot, known: SourceState) -> DeltaSnapshot:
+    """Return a version that was read before.
+
+    :raises VersionNotFoundError: if it is not in the log, or another one has its number.
+    :raises UnsupportedError: if its files alone do not tell its rows.
+    """
+    is_latest = known.version == str(latest.version)
+    snapshot = open_snapshot(latest.location, int(known.version)) if known.version.isdecimal() and not is_latest else latest
+    # A log that was written again has other versions of the same numbers.
+    if snapshot is None or state(snapshot).partitions != known.partitions:
+        raise VersionNotFoundError(f"version {known.version} is not in the log")
+    if why := unreadable_by_name(snapshot):
+        raise UnsupportedError(f"it {why}")
+    return snapshot
 
 
 def count(source: Source, store: Store | None, partition: Mapping[str, str], least: int) -> int:  # noqa: ARG001 - see bind

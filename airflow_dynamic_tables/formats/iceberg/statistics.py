@@ -27,11 +27,14 @@ from pyiceberg.types import (
 )
 
 from airflow_dynamic_tables.clients.iceberg.revisions import partition
+from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.refresh.conditions import Bound, ColumnRange
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
-from airflow_dynamic_tables.formats.base import ChangedFiles
+from airflow_dynamic_tables.formats.base import ChangedFiles, ListedFile
+from airflow_dynamic_tables.formats.iceberg import snapshots as tables
+from airflow_dynamic_tables.formats.iceberg.row_deletions import live_rows
 
 _EPOCH = date(1970, 1, 1)
 _KNOWN = (BooleanType, DateType, DecimalType, DoubleType, FloatType, IntegerType, LongType, StringType)
@@ -59,6 +62,30 @@ def changes_of(table: Table, columns: Collection[str], since: SourceState, now: 
             text = describe(partition(file, table.specs()[file.spec_id], schema))
             found.setdefault(text, []).append({field.name.lower(): _range(file, field) for field in fields})
     return found
+
+
+def files_of(table: Table, path: ObjectPath, columns: Collection[str], state: SourceState) -> list[ListedFile]:
+    """Return the files of a snapshot, see :func:`~airflow_dynamic_tables.formats.registry.list_files`.
+
+    :raises VersionNotFoundError: if it has expired.
+    :raises UnsupportedError: if its files alone do not tell its rows.
+    """
+    then = tables.at_snapshot(table, _snapshot(table, state.version).snapshot_id)
+    tables.content(then, path)
+    live = live_rows(then)
+    if isinstance(live, str):
+        raise UnsupportedError(f"it {live}")
+    schema = then.schema()
+    fields = [field for field in schema.fields if field.name.lower() in columns and isinstance(field.field_type, _KNOWN)]
+    return [
+        ListedFile(
+            file.file_path,
+            describe(partition(file, then.specs()[file.spec_id], schema)),
+            ranges={field.name.lower(): _range(file, field) for field in fields},
+            deleted=live.deleted.get(file.file_path, ()),
+        )
+        for file in live.files
+    ]
 
 
 def _snapshot(table: Table, version: str) -> Snapshot:

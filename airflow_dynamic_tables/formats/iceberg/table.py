@@ -18,11 +18,19 @@ from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.schema import TableLayout
 from airflow_dynamic_tables.core.versions import Retention, StreamPosition, Version
 from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
-from airflow_dynamic_tables.formats.base import ChangedFiles, LakeTable, LoadedTable, RowCounts, TableContent, kept_version
+from airflow_dynamic_tables.formats.base import (
+    ChangedFiles,
+    LakeTable,
+    ListedFile,
+    LoadedTable,
+    RowCounts,
+    TableContent,
+    kept_version,
+)
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.history import delete_orphans, due, expire, position
 from airflow_dynamic_tables.formats.iceberg.stage import IcebergStagedTable
-from airflow_dynamic_tables.formats.iceberg.statistics import changes_of
+from airflow_dynamic_tables.formats.iceberg.statistics import changes_of, files_of
 from airflow_dynamic_tables.formats.small_files import Limits, PartitionFiles
 
 
@@ -122,6 +130,9 @@ class _LoadedIcebergTable(LoadedTable):
 
     def changed_files(self, columns: Collection[str], since: SourceState, now: SourceState) -> ChangedFiles:
         return changes_of(self.filled, columns, since, now)
+
+    def list_files(self, columns: Collection[str], state: SourceState) -> list[ListedFile]:
+        return files_of(self.filled, self._path, columns, state)
 
     def count(self, partitions: PartitionSet) -> RowCounts | None:
         return tables.count(self.table, partitions)

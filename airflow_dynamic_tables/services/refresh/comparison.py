@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -23,6 +23,7 @@ from airflow_dynamic_tables.core.refresh.source_changes import SourceDifference,
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.definitions.queries.text import lineage
 from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.services.refresh.changed_keys import ChangedKeys
 from airflow_dynamic_tables.services.refresh.filtered_changes import FilteredChanges, types_of
 from airflow_dynamic_tables.services.refresh.planning import Bound
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
@@ -58,6 +59,7 @@ class Comparison:
         self._ledger = workspace.ledger
         self._bound = bound
         self._filters = FilteredChanges(workspace, bound, sources)
+        self._keys = ChangedKeys(workspace, bound, sources, self._facts)
         self.now = registered.loaded.read().state if registered.loaded.layout() is not None else None
         self._histories: dict[str, SourceHistory] = {}
         self._mappings: dict[str, PartitionMapping] = {}
@@ -124,13 +126,44 @@ class Comparison:
         """Return the changes of sources since a refresh; ``None`` is an unknown one."""
         if token not in self._changes:
             found = ((source, self._effective(token, source)) for source in self._bound.sources)
-            self._changes[token] = [self._change(token, source, other) for source, other in found if other is not None]
+            self._changes[token] = [
+                change for source, other in found if other is not None for change in self._changes_of(token, source, other)
+            ]
         return self._changes[token]
+
+    def _changes_of(self, token: str | None, source: SourceBinding, difference: SourceDifference) -> Iterator[SourceChange]:
+        """Yield the change of a source; for a dimension, one for each fact that has keys of changed rows."""
+        change = self._change(token, source, difference)
+        if not self._is_dimension(source):
+            yield change
+            return
+        effect = self._keys.since(source, token or "", difference)
+        if effect.partitions is None:
+            yield replace(change, why=f"{change.why}; the partitions with its changed keys are not known: {effect}")
+            return
+        for fact, partitions in effect.partitions.items():
+            if partitions:
+                why = f"{source.identifier} moved: {effect}"
+                yield replace(change, why=why, affected=self._mapping(fact).affected(partitions))
+
+    def _is_dimension(self, source: SourceBinding) -> bool:
+        """Return whether the changes of a source are mapped by the keys of its rows."""
+        return self._policy(source.identifier) is OnChange.AFFECTED and not self._determined_by(source)
+
+    def _facts(self) -> set[str]:
+        """Return the sources whose partitions are mapped to those of the table, and whose changes count."""
+        return {
+            source.identifier
+            for source in self._bound.sources
+            if self._policy(source.identifier) is not OnChange.IGNORE and self._determined_by(source)
+        }
+
+    def _policy(self, source: str) -> OnChange:
+        return self._bound.table.on_change.get(source, OnChange.REFRESH)
 
     def counted_since(self, token: str | None) -> list[SourceChange]:
         """Return the changes since a refresh, without those of sources whose changes are ignored."""
-        on_change = self._bound.table.on_change
-        return [change for change in self.changes_since(token) if on_change.get(change.source) is not OnChange.IGNORE]
+        return [change for change in self.changes_since(token) if self._policy(change.source) is not OnChange.IGNORE]
 
     def common_state(self, source: str, partitions: Iterable[tuple[Mapping[str, str | None], str]]) -> SourceState | None:
         """Return a state of a source that has exactly those changes that are in each of some partitions of the table.
@@ -157,7 +190,7 @@ class Comparison:
     @property
     def why_without_effect(self) -> str:
         """Why changes of sources that were found have no effect, as a sentence; empty if there are none."""
-        return self._filters.why
+        return "; ".join(filter(None, (self._filters.why, self._keys.why)))
 
     def _effective(self, token: str | None, source: SourceBinding) -> SourceDifference | None:
         """Return the difference of a source since a refresh, without partitions whose changes the query filters out."""

@@ -107,15 +107,10 @@ class FilteredChanges:
         return self._known[known]
 
     def _why(self, source: str, filters: list[Filter]) -> str:
-        named = [f"{each.text} at {self._place(each.offset)}" for each in filters[:_NAMED]]
+        named = [f"{each.text} at {self._bound.place(each.offset)}" for each in filters[:_NAMED]]
         named += [f"{len(filters) - _NAMED} more"] if len(filters) > _NAMED else []
         conditions = "condition" if len(filters) == 1 else "conditions"
         return f"the changes of {source} are excluded by the {conditions} {' and '.join(named)} of the query"
-
-    def _place(self, offset: int) -> str:
-        """Return line and column of a character of the query."""
-        before = self._bound.table.expanded_query[:offset]
-        return f"{before.count(chr(10)) + 1}:{offset - (before.rfind(chr(10)) + 1) + 1}"
 
 
 def types_of(bound: Bound) -> dict[str, dict[str, str]]:

@@ -107,6 +107,11 @@ class Bound:
         times = ", ".join(named_times(self.query, self.times))
         return f"{times} is another time, or its definition changed" if times else "its definition changed"
 
+    def place(self, offset: int) -> str:
+        """Return line and column of a character of the query before its sources are replaced by views."""
+        before = self.table.expanded_query[:offset]
+        return f"{before.count(chr(10)) + 1}:{offset - (before.rfind(chr(10)) + 1) + 1}"
+
     def at(self, time: datetime) -> Bound:
         """Bind what the query says about the time of its run to another time."""
         # A function of a catalog may return fields of any name.
