@@ -1,7 +1,8 @@
 """Incremental refreshes against complete ones, and the decision that no change has an effect.
 
 One source with a partition a day, and a table of totals by day over it: some days change. Another source to which the rows of a
-day are appended, and tables over all its rows: only the new rows are computed. Both sides run on one warm Spark server, so that
+day are appended, and tables over all its rows: only the new rows are computed. And a table that joins the sales of each day with
+a dimension of products, of which each is sold on some days: one product changes. Both sides run on one warm Spark server, so that
 start-up counts for neither. The figures are the seconds of Spark, as the history has them.
 """
 
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from measure import check, compare, interleave
 
 DAYS = int(os.environ.get("BENCH_DAYS", "365"))
@@ -27,6 +28,9 @@ ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 CHANGED = (1, 7, 30)
 MERGED = {"segments": 0.10, "newest": 0.15, "amounts": 0.10}
 """Tables to which the rows of a day are merged, with the targets of their ratios."""
+PRODUCTS = 10_000
+A_DAY = 80
+"""Number of products that are sold on a day."""
 FIRST = date(2024, 1, 1)
 
 TABLE = """
@@ -39,7 +43,21 @@ sources:
 - name: lake.raw.log
   format: delta
   path: {folder}/log
+- name: lake.raw.sales
+  format: delta
+  path: {folder}/sales
+- name: lake.raw.products
+  format: delta
+  path: {folder}/products
 dynamic_tables:
+- name: lake.sales.categories
+  freshness: 1 day
+  refresh_mode: incremental
+  on_change: {{lake.raw.products: affected}}
+  partitioned_by: [ds]
+  query: |
+    SELECT s.ds, p.category, count(*) AS rows, sum(s.amount) AS amount
+    FROM lake.raw.sales s JOIN lake.raw.products p ON s.product = p.id GROUP BY s.ds, p.category
 - name: lake.sales.segments
   freshness: 1 day
   refresh_mode: incremental
@@ -97,9 +115,29 @@ class Project:
         self.tables.write_text(TABLE.format(folder=folder, since=FIRST))
         self.files = 0
         self.days = 0
+        self.products = 0
         for number in range(DAYS):
             self.write(number, ROWS)
             self.append()
+            self.sell(number)
+        numbers = pa.array(range(PRODUCTS), pa.int64())
+        write_deltalake(folder / "products", pa.table({"id": numbers, "category": numbers}))
+
+    def sell(self, day: int) -> None:
+        """Write the sales of a day; the products of the following days are partly the same."""
+        first = day * PRODUCTS // DAYS
+        columns = {
+            "ds": pa.repeat(str(FIRST + timedelta(days=day)), ROWS),
+            "product": pa.array(((first + number % A_DAY) % PRODUCTS for number in range(ROWS)), pa.int64()),
+            "amount": pa.array(range(ROWS), pa.int64()),
+        }
+        write_deltalake(self.folder / "sales", pa.table(columns), partition_by=["ds"], mode="append")
+
+    def reclassified(self) -> float:
+        """Change the category of one product, and refresh the days on which it was sold."""
+        self.products += 1
+        DeltaTable(self.folder / "products").update(predicate=f"id = {self.products * 997 % PRODUCTS}", updates={"category": "7"})
+        return self.refresh(table="categories", action="PARTITIONS")
 
     def write(self, day: int, rows: int) -> None:
         """Add a file to a day, which looks as old as a file of an hour ago."""
@@ -170,6 +208,12 @@ def main() -> None:
                         f"full_{table}": lambda table=table: project.refresh("--full-refresh", table=table),
                     },
                 )
+            project.refresh("--full-refresh", table="categories")
+            measured |= interleave(
+                ROUNDS,
+                one_product=project.reclassified,
+                full_categories=lambda: project.refresh("--full-refresh", table="categories"),
+            )
             time.sleep(3)  # a file that has just been written is read again
             decisions = [project.decision() for _ in range(ROUNDS)]
             project.write(-1, 100)
@@ -182,6 +226,8 @@ def main() -> None:
     for table, target in MERGED.items():
         what = f"a day merged into {table} of {DAYS} days"
         compare(what, measured[f"merged_{table}"], measured[f"full_{table}"], "all rows", target)
+    what = f"one of {PRODUCTS:,} rows of a dimension changed, of {DAYS} days"
+    compare(what, measured["one_product"], measured["full_categories"], "all rows", 0.10)
     check(f"the decision that none of {DAYS} days changed", decisions, "ms", 200)
     check("the decision that the query reads none of the days that changed", excluded, "ms", 200)
 

@@ -541,7 +541,7 @@ QUERIES: dict[str, tuple[str, str]] = {
     "left join": (LEFT, ""),
     "dimension first": ("SELECT f.ds, f.n * d.factor AS n FROM raw.dim d JOIN raw.facts f ON f.id = d.id", ""),
     "comma": ("SELECT f.ds, f.n * d.factor AS n FROM raw.facts f, raw.dim d WHERE d.factor > 2 AND f.id = d.id", ""),
-    "using": ("SELECT f.ds, f.n * d.factor AS n FROM raw.facts f LEFT JOIN raw.dim d USING (id)", ""),
+    "using": ("SELECT f.ds, f.n * coalesce(d.factor, 3) AS n FROM raw.facts f LEFT JOIN raw.dim d USING (id)", ""),
     "text": ("SELECT f.ds, f.n * d.factor AS n FROM raw.facts f JOIN raw.dim d ON d.name = f.name", ""),
     "two columns": ("SELECT f.ds, f.n * d.factor AS n FROM raw.facts f JOIN raw.dim d ON d.name = f.name AND f.id = d.id", ""),
     "where after left join": (
