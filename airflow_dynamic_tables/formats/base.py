@@ -346,6 +346,10 @@ class LoadedTable(ABC):
         """Return the files of a version, see :func:`~airflow_dynamic_tables.formats.registry.list_files`."""
         raise UnsupportedError(NO_VERSIONS)
 
+    def held_partitions(self) -> list[dict[str, str]]:
+        """Return the partitions with rows, as far as the state of :meth:`read` does not list them."""
+        return []
+
     @abstractmethod
     def count(self, partitions: PartitionSet) -> RowCounts | None:
         """Count the rows of the current version without reading data.

@@ -73,6 +73,9 @@ SOURCES: dict[tuple[str, str], Module] = {
 }
 """Binding functions of sources. Sources of other formats are read as tables that are refreshed here."""
 
+PAST_SOURCES: dict[tuple[str, str], Module] = {("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:bind_at", "delta")}
+"""Functions that bind sources to an earlier version."""
+
 COUNTERS: dict[tuple[str, str], Module] = {
     **dict.fromkeys((("parquet", ANYWHERE), ("orc", ANYWHERE)), Module(f"{_HERE}.plain:count")),
     ("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:count", "delta"),
@@ -163,6 +166,17 @@ def bind(source: Source, stores: Sequence[Store], view: str, conf: Mapping[str, 
     :raises UnsupportedError: if Spark cannot read it.
     """
     return _answer(SourceBinding, SOURCES, source, stores, view, conf or {})
+
+
+def bind_at(source: Source, stores: Sequence[Store], view: str, conf: Mapping[str, str] | None, version: str) -> SourceBinding:
+    """Bind a source to an earlier version; otherwise like :func:`bind`.
+
+    :raises VersionNotFoundError: if that version is no longer known.
+    :raises UnsupportedError: if its format keeps no earlier versions.
+    """
+    if not any(source.format == name for name, _ in PAST_SOURCES):
+        raise UnsupportedError(f"{source.identifier} changed, and no earlier version of it can be read")
+    return _answer(SourceBinding, PAST_SOURCES, source, stores, view, conf or {}, version)
 
 
 def tells_news(table_format: str) -> bool:

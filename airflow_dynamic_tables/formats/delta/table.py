@@ -322,6 +322,15 @@ def bind(source: Source, store: Store | None, view: str, conf: Mapping[str, str]
     return content(_opened(source), source.identifier, has_library=has_library).bound(source.identifier, view)
 
 
+def bind_at(source: Source, store: Store | None, view: str, conf: Mapping[str, str], version: str) -> SourceBinding:  # noqa: ARG001 - see bind
+    """Bind a Delta table to an earlier version, see :func:`~airflow_dynamic_tables.formats.registry.bind_at`."""
+    then = open_snapshot(_opened(source).location, int(version))
+    if then is None:
+        raise VersionNotFoundError(f"version {version} of {source.identifier} is not in its log any more")
+    has_library = EXTENSION in conf.get("spark.sql.extensions", "")
+    return content(then, source.identifier, has_library=has_library).bound(source.identifier, view)
+
+
 def changed_files(
     source: Source,
     store: Store | None,  # noqa: ARG001 - see bind

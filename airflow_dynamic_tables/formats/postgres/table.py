@@ -123,6 +123,18 @@ class _LoadedJdbcTable(LoadedTable):
         location = self._server.jdbc_url(self._database)
         return TableContent(snapshot, schema=schema, format="jdbc", state=SourceState(snapshot, location=location))
 
+    def held_partitions(self) -> list[dict[str, str]]:
+        """See :meth:`LoadedTable.held_partitions`."""
+        table, record = self._filled
+        keys = record.partition_keys
+        if not keys:
+            return []
+        shown = ", ".join(f"{table.value(key)}::text AS {quote(key)}" for key in keys)
+        with self._server.connected(self._database) as database:
+            database.run("SET LOCAL DateStyle = ISO")
+            rows = database.rows(f"SELECT DISTINCT {shown} FROM {table.name.quoted}")
+        return [{key: NULL_PARTITION if value is None else value for key, value in row._mapping.items()} for row in rows]
+
     def count(self, partitions: PartitionSet) -> RowCounts | None:
         if self._seen is None:
             return None

@@ -182,6 +182,11 @@ class Comparison:
                 return None
         return history.state(latest)
 
+    def state_read(self, source: SourceBinding, token: str) -> SourceState | None:
+        """Return the state of a source that a refresh read, without its partitions; ``None`` if it is not known."""
+        history = self._history(source.identifier, self._now.get(source.identifier))
+        return history.state(token) if history.knows(token) else None
+
     def feeding(self, source: str, specs: Sequence[Mapping[str, str | None]], partitions: Iterable[str]) -> list[str]:
         """Return which partitions of a source may have rows for some partitions of the table, by their texts."""
         mapping = self._mapping(source)

@@ -41,7 +41,7 @@ from airflow_dynamic_tables.exceptions import (
     VersionNotFoundError,
 )
 from airflow_dynamic_tables.formats.base import LakeTable
-from airflow_dynamic_tables.formats.registry import bind, connection_options, is_bound
+from airflow_dynamic_tables.formats.registry import bind, bind_at, connection_options, is_bound
 from airflow_dynamic_tables.ledger.base import Stage
 from airflow_dynamic_tables.services.queries import bind_functions, inline_views
 from airflow_dynamic_tables.services.refresh.catching_up import fresh_then
@@ -209,10 +209,11 @@ def bind_sources(
         if growth is not None and str(identifier) in growth.sources:
             bindings.append(growth.binding(str(identifier), view, partitions))
         elif source is not None and is_bound(source):
-            if version is not None:
-                raise UnsupportedError(f"{identifier} changed, and no earlier version of it can be read")
             _check_options(source)
-            bindings.append(bind(source, workspace.readable(identifier.catalog).stores(), view, table.spark.conf))
+            stores = workspace.readable(identifier.catalog).stores()
+            conf = table.spark.conf
+            bound = bind(source, stores, view, conf) if version is None else bind_at(source, stores, view, conf, version)
+            bindings.append(bound)
         else:
             bindings.append(_bind_table(workspace, table, identifier, view, version))
         if source is not None and source.event_time is not None:

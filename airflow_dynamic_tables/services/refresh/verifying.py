@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import StrEnum
+from itertools import chain
 from uuid import uuid4
 
+from airflow_dynamic_tables.clients.files import exists
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partition_dates import normalised
 from airflow_dynamic_tables.core.partition_transforms import plain_keys
 from airflow_dynamic_tables.core.partitions import NULL_PARTITION, PartitionSet, describe, parse_spec
 from airflow_dynamic_tables.core.refresh.expectations import Action, ExpectationResult
-from airflow_dynamic_tables.core.refresh.plan import BoundTime, Drift, RefreshPlan
+from airflow_dynamic_tables.core.refresh.plan import BoundTime, Drift, RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
-from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions
+from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions, SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import (
@@ -183,7 +185,7 @@ class _Verification:
                 recorded = _recorded(comparison, refresh, spec)
                 ways.setdefault(_Way(then.times, recorded), []).append((spec, refresh))
         for way, specs in ways.items():
-            found += self._computed(way, specs)
+            found += self._computed(way, specs, comparison, bound)
         return sorted(found, key=lambda one: one.partition)
 
     def _chosen(self, comparison: Comparison) -> Sequence[_Spec]:
@@ -191,20 +193,31 @@ class _Verification:
         keys = plain_keys(self.table.partition_keys)
         own = comparison.own_change_since(self.made.token({}))
         gone = own.affected.specs(keys) if own is not None else None
-        partitions = self.made.specs(keys, comparison.now, gone or ()) or [{}]
+        more = (*(gone or ()), *self.registered.loaded.held_partitions())
+        partitions = self.made.specs(keys, comparison.now, more) or [{}]
         return self.request.sample.chosen(self.table.identifier, partitions)
 
-    def _computed(self, way: _Way, made: Sequence[_Made]) -> list[VerifiedPartition]:
-        """Verify the partitions that are computed in one way, by one job."""
+    def _computed(self, way: _Way, made: Sequence[_Made], comparison: Comparison, current: Bound) -> list[VerifiedPartition]:
+        """Verify the partitions that are computed in one way, by one job.
+
+        :param current: the query with its sources as they are now.
+        """
+        recorded: list[SourceBinding] = []
         try:
             sources = bind_sources(self.workspace, self.table, self.request.sources, recorded=dict(way.recorded))
+            recorded = [source for source in sources if source.identifier in dict(way.recorded)]
+            _check_same(recorded, made, comparison)
             bound = replace(bind_query(self.workspace, self.table, sources), times=way.times)
             return self._verified(made, self._drift(made, bound))
         except ConflictError:
             raise
         except (DynamicTableError, ValueError) as error:
-            verdict = PartitionVerdict.UNVERIFIED if isinstance(error, (*NOT_VERIFIABLE, ValueError)) else PartitionVerdict.FAILED
-            return [self._unverified(spec, refresh, str(error).removesuffix("."), verdict) for spec, refresh in made]
+            why, verdict = str(error).removesuffix("."), PartitionVerdict.FAILED
+            if isinstance(error, (*NOT_VERIFIABLE, ValueError)):
+                verdict = PartitionVerdict.UNVERIFIED
+            elif gone := _deleted(recorded, current.sources):
+                why, verdict = f"files of {gone.identifier} at version {gone.version} are deleted", PartitionVerdict.UNVERIFIED
+            return [self._unverified(spec, refresh, why, verdict) for spec, refresh in made]
 
     def _drift(self, made: Sequence[_Made], bound: Bound) -> tuple[Drift, ...]:
         """Stage the rows of partitions, and return how those of the table differ.
@@ -376,6 +389,32 @@ def _obstacle(table: DynamicTable, sources: Mapping[TableIdentifier, Source]) ->
     if watched := next((source for source in read if source.watermark is not None or source.event_time is not None), None):
         return f"{watched.identifier} has a watermark, which decided what each refresh read"
     return None
+
+
+def _check_same(recorded: Sequence[SourceBinding], made: Sequence[_Made], comparison: Comparison) -> None:
+    """Check that versions with the recorded numbers are those of the tables that were read, not of others of their names.
+
+    :raises UnsupportedError: if not.
+    """
+    for source in recorded:
+        for _, refresh in made:
+            read = comparison.state_read(source, refresh.token)
+            if read is None or source.state is None or (read.identity, read.location) != _identity(source.state):
+                raise UnsupportedError(f"version {source.version} of {source.identifier} is not the one that was read")
+
+
+def _identity(state: SourceState) -> tuple[str | None, str | None]:
+    return (state.identity, state.location)
+
+
+def _deleted(recorded: Sequence[SourceBinding], current: Sequence[SourceBinding]) -> SourceBinding | None:
+    """Return a source with deleted files, although its metadata still has the version; ``None`` if there is none."""
+    present = {file for source in current for file in _files(source)}
+    return next((source for source in recorded if not all(file in present or exists(file) for file in _files(source))), None)
+
+
+def _files(source: SourceBinding) -> Iterator[str]:
+    return chain(source.files, *(part.files for part in source.parts))
 
 
 def _recorded(comparison: Comparison, refresh: Refresh, spec: _Spec) -> tuple[tuple[str, str], ...]:

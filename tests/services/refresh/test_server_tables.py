@@ -6,13 +6,15 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import psycopg
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.partitions import PartitionSet
@@ -27,6 +29,7 @@ from airflow_dynamic_tables.services.names import names_scope
 from airflow_dynamic_tables.services.refresh.planning import job_environment
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.refresh.verifying import RandomSample, VerifyRequest, verify
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.services.writes.quarantine import publish
@@ -113,6 +116,10 @@ def definitions(tmp_path: Path, workspace: Workspace) -> Definitions:
 
 @pytest.fixture
 def job(spark: SparkSession, workspace: Workspace) -> Callable[[RefreshPlan], None]:
+    return job_of(spark, workspace)
+
+
+def job_of(spark: SparkSession, workspace: Workspace) -> Callable[[RefreshPlan], None]:
     def submit(plan: RefreshPlan) -> None:
         with variables_set(job_environment(workspace, plan)):
             jobs.refresh(spark, plan)
@@ -242,3 +249,48 @@ def test_a_password_is_in_no_file_log_or_command_line(
     assert PASSWORD not in "\n".join([*said, *lines, caplog.text])
     kept = server.execute("SELECT value::text FROM _dynamic_table_commits").fetchall()
     assert PASSWORD not in str(kept)
+
+
+FROM_DELTA = """
+defaults: {catalog: pg, database: SHOPDB, format: jdbc, freshness: 1 day}
+sources:
+  - {name: events, format: delta, path: EVENTS}
+dynamic_tables:
+  - {name: per_day, partitioned_by: [day], query: "SELECT day, sum(n) AS n, max(at) AS at FROM events GROUP BY day"}
+"""
+
+
+@pytest.mark.large
+def test_partitions_of_a_server_are_verified(
+    workspace: Workspace, spark: SparkSession, server: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    job = job_of(spark, workspace)
+    at = datetime(2024, 3, 31, 0, 30, 0, 123456, tzinfo=UTC)
+    days = [date(2024, 3, 30), date(2024, 3, 31)]
+    events = pa.table({"day": [*days, *days], "n": [1, 2, 3, 4], "at": [at] * 4})
+    write_deltalake(tmp_path / "events", events)
+    path = tmp_path / "dags" / "tables.yaml"
+    path.write_text(FROM_DELTA.replace("SHOPDB", server.info.dbname).replace("EVENTS", str(tmp_path / "events")))
+    definitions = load_definitions(path, conventions=Conventions(names_scope({}, workspace.settings.catalogs_file)))
+    (table,) = definitions.tables.values()
+
+    def verified() -> dict[str, str]:
+        with open_workspace(workspace.settings) as another:  # this one has a snapshot of the server
+            found = verify(another, VerifyRequest(table, definitions.sources, RandomSample(None, 1)), job_of(spark, another))
+        return {one.partition: one.reason or f"{one.verdict} {one.rows} -{one.missing} +{one.extra}" for one in found}
+
+    run(workspace, request(definitions, "per_day", full_refresh=True), job)
+    equal = {"day=2024-03-30": "EQUAL 1 -0 +0", "day=2024-03-31": "EQUAL 1 -0 +0"}
+    assert verified() == equal
+    write_deltalake(tmp_path / "events", events, mode="append")
+    run(workspace, request(definitions, "per_day", partitions=PartitionSet.of([{"day": "2024-03-30"}])), job)
+    assert verified() == equal, "each for the version of its source"
+    server.execute("UPDATE per_day SET n = 7 WHERE day = '2024-03-31'")
+    server.execute("INSERT INTO per_day VALUES ('2024-04-01', 1, now()), (NULL, 1, now())")
+    assert verified() == {
+        "day=2024-03-30": "EQUAL 1 -0 +0",
+        "day=2024-03-31": "DRIFT 1 -1 +1",
+        "day=2024-04-01": "DRIFT 1 -0 +1",
+        "day=__HIVE_DEFAULT_PARTITION__": "its key is null, which no refresh writes",
+    }
+    assert stages(server) == []

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -41,6 +42,7 @@ from airflow_dynamic_tables.services.refresh.verifying import (
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.tables.rollback import forget_versions
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from tests.contracts.runners.conftest import JobRunner
 from tests.support.clock import Clock
 from tests.support.jobs import refresh
 
@@ -50,6 +52,7 @@ YAML = """
 defaults: {{catalog: lake, database: sales, freshness: 1 day}}
 sources:
 - {{name: raw.facts, format: csv, path: {folder}/facts, schema: "n bigint, ds string", partitioned_by: [ds]}}
+- {{name: raw.events, format: delta, path: {folder}/events}}
 dynamic_tables:
 - {{name: parent, query: "SELECT ds, n FROM raw.facts", partitioned_by: [ds]}}
 - name: days
@@ -280,6 +283,31 @@ def test_files_that_changed_cannot_be_read_as_they_were(bench: Bench) -> None:
     found = bench.verify()
     assert (found["ds=1"], found["ds=3"]) == ("EQUAL 3 -0 +0", "EQUAL 3 -0 +0")
     assert found["ds=2"] == "lake.raw.facts changed, and no earlier version of it can be read"
+
+
+def test_a_delta_source_is_read_as_it_was_until_its_files_are_deleted(bench: Bench) -> None:
+    bench.query = "SELECT ds, n FROM raw.events"
+    path = bench.folder / "events"
+
+    def events(*numbers: int) -> pa.Table:
+        return pa.table(
+            {"ds": pa.array(["1", "2"] * len(numbers)), "n": pa.array([n for n in numbers for _ in "12"], pa.int64())}
+        )
+
+    write_deltalake(path, events(1, 2), partition_by=["ds"])
+    bench.refresh()
+    write_deltalake(path, events(3), partition_by=["ds"], mode="append")
+    write_deltalake(path, events(4).slice(1), partition_by=["ds"], mode="overwrite", predicate="ds = '2'")
+    assert bench.verify() == {"ds=1": "EQUAL 2 -0 +0", "ds=2": "EQUAL 2 -0 +0"}
+    bench.rewrite(2, 1, 9)
+    assert bench.verify()["ds=2"] == "DRIFT 2 -1 +1"
+    DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    found = bench.verify(submit=lambda plan: JobRunner(bench.spark).run(plan, {}))
+    assert found["ds=2"] == "files of lake.raw.events at version 0 are deleted"
+    shutil.rmtree(path)
+    for number in range(3):
+        write_deltalake(path, events(number), partition_by=["ds"], mode="append")
+    assert set(bench.verify().values()) == {"version 0 of lake.raw.events is not the one that was read"}
 
 
 def test_partitions_of_another_definition_are_not_verified(bench: Bench) -> None:
