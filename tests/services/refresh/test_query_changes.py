@@ -43,6 +43,7 @@ def test_rows_and_columns_of_a_changed_query(bench: Bench) -> None:
     assert bench.workspace.ledger.list_refreshes(DAYS) == history
 
 
+@pytest.mark.large
 def test_values_that_differ_by_column_where_rows_have_a_key(bench: Bench) -> None:
     bench.write(1, 1, 2, 3, 4, 5)
     query = "SELECT ds, n, IF(n = 4, NULL, n) AS a, DOUBLE('NaN') AS f, map('n', n) AS m FROM raw.facts WHERE ds = '1'"

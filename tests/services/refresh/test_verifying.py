@@ -285,6 +285,7 @@ def test_files_that_changed_cannot_be_read_as_they_were(bench: Bench) -> None:
     assert found["ds=2"] == "lake.raw.facts changed, and no earlier version of it can be read"
 
 
+@pytest.mark.large
 def test_a_delta_source_is_read_as_it_was_until_its_files_are_deleted(bench: Bench) -> None:
     bench.query = "SELECT ds, n FROM raw.events"
     path = bench.folder / "events"
