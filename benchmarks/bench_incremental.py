@@ -29,8 +29,8 @@ CHANGED = (1, 7, 30)
 MERGED = {"segments": 0.10, "newest": 0.15, "amounts": 0.10}
 """Tables to which the rows of a day are merged, with the targets of their ratios."""
 PRODUCTS = 10_000
-A_DAY = 80
-"""Number of products that are sold on a day."""
+A_DAY = 3 * PRODUCTS // DAYS
+"""Number of products that are sold on a day, so that each is sold on three days or so."""
 FIRST = date(2024, 1, 1)
 
 TABLE = """
