@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from uuid import NAMESPACE_URL, uuid5
 
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, LateChanges
 from airflow_dynamic_tables.core.versions import Version
@@ -283,16 +282,6 @@ def _line(workspace: Workspace, request: RefreshRequest, reason: Reason, version
     last = workspace.ledger.last_stage(request.table.identifier)
     since = last.token if last is not None else uuid5(NAMESPACE_URL, str(request.table.identifier)).hex
     return f"{since}-{reason.code.lower()}"
-
-
-def remember(workspace: Workspace, registered: RegisteredTable, planned: RefreshPlan, version: Version) -> None:
-    """Record the table's state after a commit, for detecting changes by other engines; without it no refresh is skipped."""
-    try:
-        left = registered.reload().read().state
-        if left is not None and left.version == version.snapshot:
-            workspace.ledger.record_source_states(registered.identifier, planned.token, {planned.identifier: left})
-    except Exception:
-        log.exception("What %s is like now could not be kept; its next refresh is not left out.", planned.identifier)
 
 
 def _standing(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, version: Version) -> list[Refresh]:

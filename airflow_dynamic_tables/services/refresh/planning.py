@@ -418,13 +418,11 @@ class ToDo:
         number, _ = self.commit
         return replace(self, partitions=first, later=later, commit=(number, number + -(-len(later) // most)))
 
-    def following(self, base: str | None, table: DynamicTable) -> ToDo | None:
-        """Return the work of the next commit; ``None`` if this is the last.
+    def following(self, base: str | None, table: DynamicTable) -> ToDo:
+        """Return the work of the next commit, of the ``later`` partitions.
 
         :param base: the token of the version of this commit; ``None`` if others were made since the work was determined.
         """
-        if self.later.is_empty:
-            return None
         number, _ = self.commit
         rest = replace(self, partitions=self.later, later=NO_PARTITIONS, base=base, commit=(number + 1, number + 1))
         return rest.divided(table)

@@ -35,7 +35,7 @@ from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshS
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.refresh.catching_up import is_unbroken
-from airflow_dynamic_tables.services.refresh.change_detection import remember, skip, what_remains
+from airflow_dynamic_tables.services.refresh.change_detection import skip, what_remains
 from airflow_dynamic_tables.services.refresh.planning import ToDo, Why, bind_inputs, plan
 from airflow_dynamic_tables.services.refresh.preview import not_schedulable
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
@@ -45,7 +45,7 @@ from airflow_dynamic_tables.services.tables.source_reads import fresh_until
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 from airflow_dynamic_tables.services.writes.owner_markers import write_marker
 from airflow_dynamic_tables.services.writes.protocol import StagedWrite, finishing, new_stage, open_write, preparing
-from airflow_dynamic_tables.services.writes.publishing import publish_stage, read_result, versions_read
+from airflow_dynamic_tables.services.writes.publishing import publish_stage, read_result, record_state, versions_read
 from airflow_dynamic_tables.services.writes.quarantine import supersede
 
 log = logging.getLogger(__name__)
@@ -69,6 +69,8 @@ class Attempt:
 
     def rest(self, made: Version) -> ToDo | None:
         """Return the work of the next commit; ``None`` if this was the last."""
+        if self.to_do.later.is_empty:
+            return None
         is_next = made.number == (self.since.number if self.since is not None else 0) + 1
         return self.to_do.following(made.token if is_next else None, self.request.table)
 
@@ -136,7 +138,7 @@ def finish(
         table = begun.request.table
         if begun.write.outcome.has_record:
             if table.skip_unchanged and begun.request.batch is None:
-                remember(workspace, begun.registered, begun.plan, outcome)
+                record_state(workspace, begun.registered, begun.plan, outcome)
             supersede(workspace, table.identifier)
         forget_after_commit(workspace, begun.registered, table.retention)
     return outcome
@@ -186,6 +188,8 @@ def begin(workspace: Workspace, request: RefreshRequest, rest: ToDo | None = Non
 
 def _divided(workspace: Workspace, request: RefreshRequest, to_do: ToDo, current: Version | None) -> ToDo:
     """Return the work of the first commit. If others follow, the sources are bound now, for all of them."""
+    if request.table.max_partitions_per_commit is None:
+        return to_do
     first = to_do.divided(request.table)
     if first.later.is_empty or to_do.bound_since(current) is not None:
         return first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from airflow_dynamic_tables.clients.files import exists, read_text
@@ -12,6 +13,9 @@ from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, StageRejectedError
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
 from airflow_dynamic_tables.ledger.base import Stage
+from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
+
+log = logging.getLogger(__name__)
 
 _DAMAGED = (FileNotFoundError, IsADirectoryError, ValueError)
 """Errors of reading a missing or incomplete file; other errors mean that the storage is unavailable."""
@@ -82,3 +86,13 @@ def publish_stage(
         base=planned.stands_on,
     )
     return staged.commit(request, before_publish)
+
+
+def record_state(workspace: Workspace, registered: RegisteredTable, planned: RefreshPlan, version: Version) -> None:
+    """Record the table's state after a commit, for detecting changes by other engines; without it no refresh is skipped."""
+    try:
+        left = registered.reload().read().state
+        if left is not None and left.version == version.snapshot:
+            workspace.ledger.record_source_states(registered.identifier, planned.token, {planned.identifier: left})
+    except Exception:
+        log.exception("The state of %s could not be recorded; its next refresh is not skipped.", planned.identifier)

@@ -17,7 +17,7 @@ from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.services.writes.leases import YIELDING, current_process, is_abandoned
 from airflow_dynamic_tables.services.writes.protocol import staged_write
-from airflow_dynamic_tables.services.writes.publishing import publish_stage, read_plan, read_result
+from airflow_dynamic_tables.services.writes.publishing import publish_stage, read_plan, read_result, record_state
 from airflow_dynamic_tables.services.writes.settling import reconcile, settle, staged_table, was_quarantined
 
 KEEP_QUARANTINED = timedelta(days=30)
@@ -53,6 +53,7 @@ def publish(workspace: Workspace, token: str) -> Version:
         )
         write.landed(version)
     if write.outcome.has_record:
+        record_state(workspace, workspace.look_up(stage.table), planned, version)
         supersede(workspace, stage.table)
     return version
 

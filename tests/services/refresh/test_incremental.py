@@ -12,7 +12,7 @@ from airflow_dynamic_tables.catalog.values import CatalogFunction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.versions import Version
-from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError, UnsupportedError
+from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError, QuarantinedError, UnsupportedError
 from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services.catalogs import create_function
@@ -21,6 +21,7 @@ from airflow_dynamic_tables.services.refresh.requests import Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.source_reads import fresh_until
+from airflow_dynamic_tables.services.writes.quarantine import publish
 from tests.support.clock import Clock
 from tests.support.daily_facts import (
     BY_DAY,
@@ -221,6 +222,18 @@ def test_a_compaction_changes_nothing(bench: Bench) -> None:
     bench.write(2, 10)
     bench.refresh(7)
     assert bench.made == only(2)
+
+
+def test_a_published_refresh_is_not_repeated(bench: Bench) -> None:
+    bench.settings += "\n  expectations: [{name: rows, row_count: {max: 1}, action: quarantine}]"
+    bench.refresh(4, partitions=only(0))
+    bench.write(1, 10)
+    with pytest.raises(QuarantinedError):
+        bench.refresh(5)
+    (stage,) = bench.workspace.ledger.list_stages(DAYS)
+    publish(bench.workspace, stage.token)
+    assert isinstance(bench.refresh(6), Skipped)
+    assert bench.rows() == bench.expected()
 
 
 def test_a_backfill_replaces_the_partitions_of_its_time(bench: Bench) -> None:

@@ -24,7 +24,7 @@ from tests.support.pyarrow_job import write_numbers
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = "airflow_dynamic_tables"
-MOST = (82, 29, 20)
+MOST = (84, 29, 21)
 """Stays, modules and climbs; a change that needs more changes the design on purpose."""
 
 DERIVED = (RefreshRequest, DynamicTable, TableIdentifier, RegisteredTable, LakeTable, StagedWrite, Attempt, RefreshPlan)
