@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from airflow_dynamic_tables.catalog.base import ReadableCatalog
@@ -36,6 +37,7 @@ class CatalogManager:
         self._declared: dict[str, Callable[[], ReadableCatalog]] = {}
         self._catalogs: dict[str, ReadableCatalog] = {}
         self._opened: set[str] = set()
+        self._holders = 0
         self._clock = clock
         self._unanswered: dict[str, tuple[float, CatalogUnavailableError]] = {}
 
@@ -105,6 +107,17 @@ class CatalogManager:
         """
         for name in self.names():
             self._made(name).upgrade()
+
+    @contextmanager
+    def holding_sources(self) -> Iterator[None]:
+        """Hold the state to which sources are bound for a job until the end of the outermost body; then current rows are read."""
+        self._holders += 1
+        try:
+            yield
+        finally:
+            self._holders -= 1
+            if not self._holders:
+                self.release()
 
     def release(self) -> None:
         """Release what holds the state of sources for a job, in every catalog that was opened."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import TracebackType
@@ -153,14 +153,6 @@ class Workspace:
         entry = self.catalog(identifier.catalog).get_table(identifier.path)
         own = entry if is_own(entry) else as_dynamic(identifier, entry)
         return RegisteredTable(identifier, own, self.table(identifier, own.format))
-
-    @contextmanager
-    def holding_sources(self) -> Iterator[None]:
-        """Hold the state of servers to which sources are bound until the end of the body; from then on, current rows are read."""
-        try:
-            yield
-        finally:
-            self.catalogs.release()
 
     def close(self) -> None:
         """Close all connections."""

@@ -63,7 +63,7 @@ def make(
     if decision.read is None:
         return Created(wanted.identifier, decision.outcome)
     try:
-        with workspace.holding_sources():
+        with workspace.catalogs.holding_sources():
             version = finish(workspace, _begin(workspace, decision, decision.read, by), submit, on_lost)
     except TableAlreadyExistsError:
         if wanted.purpose is Purpose.CREATE_IF_NOT_EXISTS:

@@ -197,7 +197,7 @@ def answer(workspace: Workspace, wanted: ReadTable, most: int, place: QueryPlace
     :raises DynamicTableError: if a table cannot be read, see
         :func:`~airflow_dynamic_tables.services.refresh.planning.bind_sources`, or Spark did not run.
     """
-    with workspace.holding_sources():
+    with workspace.catalogs.holding_sources():
         plan = _plan(workspace, wanted)
         (outcome,) = run(QueryTestPlans((QueryTestPlan(plan, (), limit=most + 1),)), job_environment(workspace, plan)).outcomes
     if outcome.returned is None:

@@ -91,7 +91,7 @@ def run(
     :param on_lost: called from another thread if the stage was lost; it should stop the job.
     :return: the last version, or why nothing, or nothing more, was done.
     """
-    with workspace.holding_sources():
+    with workspace.catalogs.holding_sources():
         return _run(workspace, request, submit, on_lost)
 
 
