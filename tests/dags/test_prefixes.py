@@ -71,7 +71,7 @@ def test_a_child_that_waits_asks_after_the_runs_of_that_dag(folder: Path) -> Non
     (parent,) = _dags(folder)[IDS[CHILD]].get_task("refresh").parents
     assert parent.workflow_id == IDS[PARENT]
     kept = UpstreamTrigger(upstream_to_text([parent]), "", "", "").serialize()[1]
-    assert kept["parents"][0][-1] == IDS[PARENT]
+    assert kept["parents"][0][6] == IDS[PARENT]
 
 
 def test_catalog_and_listing_name_that_dag_and_another_one_is_told(
