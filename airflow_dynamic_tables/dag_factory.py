@@ -289,17 +289,8 @@ def _place_tags(identifier: TableIdentifier) -> list[str]:
 
 def build_maintenance_dag(access: DagAccess) -> DAG:
     """Build the hourly DAG that cleans up after failed refreshes, and whose runs report tables that are no longer declared."""
-    dag = DAG(
-        dag_id=MAINTENANCE_DAG,
-        description="Cleans up after refreshes that died; a note at its runs names the tables that nobody declares any more",
-        schedule=CronTriggerTimetable("30 * * * *", timezone="UTC"),
-        start_date=START_DATE,
-        catchup=False,
-        max_active_runs=1,
-        tags=[DAG_TAG],
-        auto_register=False,
-        default_args=dict(access.default_args),
-    )
+    description = "Cleans up after refreshes that died; a note at its runs names the tables that nobody declares any more"
+    dag = _maintaining_dag(MAINTENANCE_DAG, description, "30 * * * *", access)
     SweepOperator(
         task_id="sweep",
         dag=dag,
@@ -311,23 +302,28 @@ def build_maintenance_dag(access: DagAccess) -> DAG:
     return dag
 
 
+def _maintaining_dag(dag_id: str, description: str, cron: str, access: DagAccess, **arguments: Any) -> DAG:
+    return DAG(
+        dag_id=dag_id,
+        description=description,
+        schedule=CronTriggerTimetable(cron, timezone="UTC"),
+        start_date=START_DATE,
+        catchup=False,
+        max_active_runs=1,
+        tags=[DAG_TAG],
+        auto_register=False,
+        default_args=dict(access.default_args),
+        **arguments,
+    )
+
+
 def _verification_dags(definitions: Definitions, access: DagAccess, refused: Mistakes) -> list[DAG]:
     """Return the daily DAG with a task for each table that has ``verify_every``; empty if none has."""
     tables = _to_verify(definitions)
     if not tables:
         return []
-    dag = DAG(
-        dag_id=VERIFICATION_DAG,
-        description="Computes some partitions again every day and compares them with their tables; publishes nothing",
-        schedule=CronTriggerTimetable("45 3 * * *", timezone="UTC"),
-        start_date=START_DATE,
-        catchup=False,
-        max_active_runs=1,
-        max_active_tasks=1,
-        tags=[DAG_TAG],
-        auto_register=False,
-        default_args=dict(access.default_args),
-    )
+    description = "Computes some partitions again every day and compares them with their tables; publishes nothing"
+    dag = _maintaining_dag(VERIFICATION_DAG, description, "45 3 * * *", access, max_active_tasks=1)
     wanted = get_parsing_context().task_id
     common = {name: value for name, value in _common(dag, access).items() if name != "poll_interval"}
     for table in tables if wanted is None else [table for table in tables if table.identifier.task_id == wanted]:

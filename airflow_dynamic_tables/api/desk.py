@@ -135,7 +135,6 @@ class Workspaces:
             lent.workspace.close()
 
     def _give_back(self, lent: _Open) -> None:
-        lent.workspace.catalogs.release()
         with self._lock:
             self._idle.append(lent)
 
@@ -269,10 +268,10 @@ class Desk:
         may = self.gateway.access.allowed(self.caller, Right.READ, [guarded(table) for table in asked])
         return [table for table in asked if table.identifier in may]
 
-    def hidden(self, names: Iterable[TableIdentifier]) -> set[TableIdentifier]:
-        """Return the dynamic tables among the names that the caller may not read."""
-        wanted = set(names)
-        managed = [one for one in self.every_table() if one.identifier in wanted]
+    def hidden(self, names: Iterable[TableIdentifier] | None = None) -> set[TableIdentifier]:
+        """Return the dynamic tables that the caller may not read, of all or among the names."""
+        wanted = None if names is None else set(names)
+        managed = [one for one in self.every_table() if wanted is None or one.identifier in wanted]
         return {one.identifier for one in managed} - {one.identifier for one in self.readable(managed)}
 
     def _check(self, tables: Sequence[KnownTable], right: Right) -> None:

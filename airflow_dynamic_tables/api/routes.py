@@ -223,8 +223,7 @@ def why(desk: AtDesk, table: Name, partition: Partition = None) -> OriginPage:
     except ValueError as error:
         raise InvalidFieldError("query.partition", str(error)) from error
     definitions = desk.gateway.declared.all().definitions
-    hidden = desk.hidden(one.identifier for one in desk.every_table())
-    return OriginPage(tuple(origins(desk.workspace, definitions, declared, asked, hidden)))
+    return OriginPage(tuple(origins(desk.workspace, definitions, declared, asked, desk.hidden())))
 
 
 _OWN_TEXT = ("query", "original_query")

@@ -116,13 +116,8 @@ class CatalogManager:
             yield
         finally:
             self._holders -= 1
-            if not self._holders:
-                self.release()
-
-    def release(self) -> None:
-        """Release what holds the state of sources for a job, in every catalog that was opened."""
-        for name in sorted(self._opened):
-            self._catalogs[name].release()
+            for name in sorted(self._opened) if not self._holders else ():
+                self._catalogs[name].release()
 
     def close(self) -> None:
         """Close every catalog that was opened."""

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from airflow.providers.common.compat.sdk import Context
 
 from airflow_dynamic_tables.assets import dynamic_table_asset
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.dags.declared import configured_poll_interval, default_args_of, look_up, refresh_settings
@@ -152,17 +152,13 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
             self._token = request.token
             commits: list[Version] = []
             listening = workspace.with_listener(collecting(commits))
-            outcome = run(listening, request, lambda plan: self._submit_plan(context, workspace, plan), self._kill_spark)
+            outcome = run(listening, request, partial(self._submit_plan, context, workspace), self._kill_spark)
             if isinstance(outcome, Skipped):
                 if not commits:
                     skip(context, str(outcome.reason))
                 log.info("Nothing more was done: %s", outcome.reason)
             *earlier, last = commits
             return self._report(context, workspace, request, last, earlier)
-
-    def _submit_plan(self, context: Context, workspace: Workspace, plan: RefreshPlan) -> None:
-        self._token = plan.token  # each commit of a catch-up has its own token
-        self._submit(context, workspace, plan)
 
     def _wait_for_parents(
         self, context: Context, workspace: Workspace, request: RefreshRequest, deadline: datetime | None

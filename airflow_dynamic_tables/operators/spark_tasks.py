@@ -124,6 +124,10 @@ class RunsSpark(ShowsSpark):
         }
         return SparkSettings(**{name: value for name, value in given.items() if value})
 
+    def _submit_plan(self, context: Context, workspace: Workspace, plan: RefreshPlan) -> None:
+        self._token = plan.token  # each commit of a task has its own
+        self._submit(context, workspace, plan)
+
     def _submit(self, context: Context, workspace: Workspace, plan: RefreshPlan) -> None:
         if self._killed:  # Airflow does not interrupt execute, so Spark would begin after the stage was aborted
             raise JobFailedError("The task was stopped before Spark began.")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from airflow.providers.common.compat.sdk import Context
 
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.dags.callbacks import callbacks_of
 from airflow_dynamic_tables.dags.declared import default_args_of, task_settings
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
@@ -58,11 +58,7 @@ class VerifyOperator(RunsSpark):
             self._find_spark()
             self._settings = self.catalog_hook().settings()
             with open_workspace(self._settings) as workspace:
-
-                def submit(plan: RefreshPlan) -> None:
-                    self._token = plan.token
-                    self._submit(context, workspace, plan)
-
+                submit = partial(self._submit_plan, context, workspace)
                 found = verify_turn(workspace, self.table, self.sources, day, submit, self._kill_spark)
         except NOT_VERIFIABLE as error:
             skip(context, str(error))

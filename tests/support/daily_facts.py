@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -55,6 +55,14 @@ dynamic_tables:
 
 def name_of(day: int) -> str:
     return f"{MARCH + day * DAY:%Y-%m-%d}"
+
+
+def by_day(rows: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """The numbers of each day, sorted."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for day, number in rows:
+        found[day].append(number)
+    return {day: sorted(numbers) for day, numbers in found.items()}
 
 
 @dataclass
@@ -164,10 +172,8 @@ class Bench:
 
     def rows(self) -> dict[str, list[int]]:
         """The rows of the table by day."""
-        found: dict[str, list[int]] = defaultdict(list)
-        for row in self.workspace.table(self.table, self.format).sample(10_000):
-            found[row["ds"]].append(row["n"])
-        return self._counted(found)
+        rows = self.workspace.table(self.table, self.format).sample(10_000)
+        return self._counted(by_day((row["ds"], row["n"]) for row in rows))
 
     def expected(self) -> dict[str, list[int]]:
         """The rows that the query returns now, by day."""

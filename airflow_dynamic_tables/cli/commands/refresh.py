@@ -190,22 +190,21 @@ def _verify_turns(arguments: Namespace) -> int:
     defined, is_complete = definitions(arguments)
     found: list[VerifiedPartition] = []
     has_failed = not is_complete
-    for table in defined.topological():
-        if table.verify_every is None:
-            continue
-        try:
-            # Each with its own connections: a server shows a connection its tables as they were at its first query.
-            with workspace_of(arguments) as workspace:
-                today = workspace.now().astimezone(ZoneInfo(table.timezone)).date()
-                work = partial(verify_turn, workspace, table, defined.sources, today)
+    with workspace_of(arguments) as workspace:
+        for table in defined.topological():
+            if table.verify_every is None:
+                continue
+            today = workspace.now().astimezone(ZoneInfo(table.timezone)).date()
+            work = partial(verify_turn, workspace, table, defined.sources, today)
+            try:
                 verified = with_spark(workspace, table.identifier, table.spark, arguments, work)
-            found += verified
-            check_verified(table, verified)
-        except NOT_VERIFIABLE as error:
-            print(f"Skipped: {error}", file=sys.stderr)
-        except DynamicTableError as error:
-            print(error, file=sys.stderr)
-            has_failed = True
+                found += verified
+                check_verified(table, verified)
+            except NOT_VERIFIABLE as error:
+                print(f"Skipped: {error}", file=sys.stderr)
+            except DynamicTableError as error:
+                print(error, file=sys.stderr)
+                has_failed = True
     output.listing(found, arguments.output)
     return FAILED if has_failed else OK
 

@@ -49,6 +49,8 @@ _LIST = ("identifier", "defined", "refresh_mode", "freshness", "version", "data_
 _IF_ANY = ("watermark", "missing", "problem", "behind", "dag_paused")
 _READERS = ("table", "version", "read")
 _VERSIONS = ("number", "data_timestamp", "committed_at", "snapshot", "token")
+_COMPARED = 20_000
+"""Limit of refreshes read from the history for the saved cost."""
 _ROWS = 20
 """Default number of rows of a version that are shown."""
 _HISTORY = ("started_at", "table", "action", "state", "schedule_time", "version", "rows", "seconds", "rows_per_second", "error")
@@ -58,10 +60,6 @@ _SAVED = (
     *("seconds", "full_seconds", "saved_seconds", "bytes", "full_bytes", "saved_bytes"),
 )
 _SOURCES = ("source", "version", "number", "number_now", "partitions", "last_partition", "moved")
-
-
-_COMPARED = 20_000
-"""Limit of refreshes read from the history for the saved cost."""
 
 
 @command("list", "list dynamic tables: version, freshness, last refresh", (*STATE, OUTPUT), is_daily=True)

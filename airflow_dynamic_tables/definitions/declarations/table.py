@@ -291,8 +291,8 @@ class TableDeclaration(Settings, _TableKeys, defer_build=False):
     wait_for: tuple[AwaitedDeclaration, ...] = ()
     """Data that a refresh waits for."""
     on_change: dict[Name, Annotated[str, OneOf("on_change", tuple(OnChange))]] = Field(default_factory=dict)
-    """By source: whether its changes make older partitions out of date (`refresh`, the default), or `ignore`."""
-
+    """By source: whether its changes make older partitions out of date (`refresh`, the default), only those with keys of changed
+    rows (`affected`), or none (`ignore`)."""
     max_lag: dict[Name, Duration] = Field(default_factory=dict)
     """By dynamic table that the query reads: how far it may be behind the schedule time of a refresh, e.g. `2 hours`."""
 

@@ -18,6 +18,7 @@ from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.formats.fingerprints import schema_digest
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ def state_of(snapshot: OpenDatabase, table: PostgresTable, source: Source, versi
     return SourceState(
         version=f"rows:{_digest(identity, *sorted(f'{text} {print_}' for text, print_ in partitions.items()))}",
         identity=identity,
-        schema=_digest(shape.columns or ""),
+        schema=schema_digest(shape.columns or ""),
         partitions=partitions,
     )
 

@@ -90,7 +90,8 @@ def origins(
     by_token: dict[str | None, list[_Spec]] = {}
     for spec in specs:
         by_token.setdefault(made.token(spec), []).append(spec)
-    return [origin for token, found in by_token.items() for origin in search.of_refresh(table, token, found)]
+    with workspace.catalogs.holding_sources():
+        return [origin for token, found in by_token.items() for origin in search.of_refresh(table, token, found)]
 
 
 @dataclass(slots=True)

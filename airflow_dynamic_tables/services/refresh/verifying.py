@@ -295,7 +295,8 @@ def verify(
     if note_undone(workspace, registered) is None:
         raise UpstreamError(f"{table.identifier} has no version yet; refresh it first.")
     started = workspace.now()
-    found = _Verification(workspace, request, table, registered, submit, on_lost).run()
+    with workspace.catalogs.holding_sources():
+        found = _Verification(workspace, request, table, registered, submit, on_lost).run()
     if not found:
         return found
     workspace.ledger.record(

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import sqlite3
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -40,12 +39,12 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Ski
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.clock import Clock
+from tests.support.daily_facts import MARCH, by_day
 from tests.support.iceberg_tables import position_deletes, publish_deletes
 from tests.support.pyarrow_job import write_days
 
 pytestmark = pytest.mark.sampled
 
-MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 TABLE = TableIdentifier("lake", "sales", "days")
 YAML = """
 defaults: {{catalog: lake, database: sales}}
@@ -241,18 +240,11 @@ class Shop:
                 database.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
                 database.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", self.rows_of[name])
             query = (self.in_sqlite or self.query).replace("raw.", "")
-            return self._by_day(database.execute(f"SELECT ds, n FROM ({query})"))
+            return by_day(database.execute(f"SELECT ds, n FROM ({query})"))
 
     def rows(self) -> dict[str, list[int]]:
         rows = self.workspace.existing_table(TABLE).sample(10_000)
-        return self._by_day((row["ds"], row["n"]) for row in rows)
-
-    @staticmethod
-    def _by_day(rows: Any) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = defaultdict(list)
-        for day, number in rows:
-            found[day].append(number)
-        return {day: sorted(numbers) for day, numbers in found.items()}
+        return by_day((row["ds"], row["n"]) for row in rows)
 
     def replaced(self) -> list[int] | str:
         """Refresh as the plan foretells; return the days that were replaced, or the reason if none or all were."""

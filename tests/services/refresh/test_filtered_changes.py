@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -32,9 +31,9 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Ski
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.clock import Clock
+from tests.support.daily_facts import MARCH, by_day
 from tests.support.pyarrow_job import write_days
 
-MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 TABLE = TableIdentifier("lake", "sales", "days")
 COLUMNS = ("ds", "n", "id", "name", "day", "price")
 YAML = """
@@ -165,18 +164,11 @@ class Shop:
             rows = [[value.isoformat() if isinstance(value, date) else value for value in row] for row in self.rows]
             database.executemany("INSERT INTO orders VALUES (?, ?, ?, ?, ?, ?)", rows)
             condition = self.condition.replace("DATE '", "'")
-            return self._by_day(database.execute(f"SELECT ds, n FROM orders WHERE {condition}"))
+            return by_day(database.execute(f"SELECT ds, n FROM orders WHERE {condition}"))
 
     def made(self) -> dict[str, list[int]]:
         rows = self.workspace.existing_table(TABLE).sample(10_000)
-        return self._by_day((row["ds"], row["n"]) for row in rows)
-
-    @staticmethod
-    def _by_day(rows: Any) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = defaultdict(list)
-        for day, number in rows:
-            found[day].append(number)
-        return {day: sorted(numbers) for day, numbers in found.items()}
+        return by_day((row["ds"], row["n"]) for row in rows)
 
 
 @pytest.fixture(params=[IcebergOrders, DeltaOrders])
