@@ -275,8 +275,7 @@ def test_partitions_of_a_server_are_verified(
     (table,) = definitions.tables.values()
 
     def verified() -> dict[str, str]:
-        with open_workspace(workspace.settings) as another:  # this one has a snapshot of the server
-            found = verify(another, VerifyRequest(table, definitions.sources, RandomSample(None, 1)), job_of(spark, another))
+        found = verify(workspace, VerifyRequest(table, definitions.sources, RandomSample(None, 1)), job)
         return {one.partition: one.reason or f"{one.verdict} {one.rows} -{one.missing} +{one.extra}" for one in found}
 
     run(workspace, request(definitions, "per_day", full_refresh=True), job)
