@@ -12,11 +12,12 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from airflow_dynamic_tables.core.refresh.merge_rules import MergeKind, MergeRule
+from airflow_dynamic_tables.core.refresh.key_sources import ColumnTypes
+from airflow_dynamic_tables.core.refresh.merge_rules import Average, MergeKind, MergeRule
 from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS
 from airflow_dynamic_tables.definitions.queries.dialect import SparkSQL
 from airflow_dynamic_tables.definitions.queries.formulas import has_only
-from airflow_dynamic_tables.definitions.queries.lineage import tables_below, why_unreadable
+from airflow_dynamic_tables.definitions.queries.lineage import TracedTypes, tables_below, why_unreadable
 from airflow_dynamic_tables.definitions.queries.relations import (
     BlockedError,
     Relation,
@@ -59,7 +60,7 @@ class _NoRuleError(Exception):
     """The result does not follow."""
 
 
-def merge_rule(query: str, source: str, settings: Mapping[str, str]) -> MergeRule | str:
+def merge_rule(query: str, source: str, types: ColumnTypes, settings: Mapping[str, str]) -> MergeRule | str:
     """See :func:`airflow_dynamic_tables.definitions.queries.text.merge_rule`."""
     unknown = sorted(name for name, value in settings.items() if DEFAULTS.get(name) != value)
     if unknown:
@@ -68,7 +69,7 @@ def merge_rule(query: str, source: str, settings: Mapping[str, str]) -> MergeRul
         return unreadable.cause
     try:
         root = unwrapped(Relation("", sqlglot.parse_one(query, dialect=SparkSQL), {}))
-        return _Finder(source).rule(root)
+        return _Finder(source, types).rule(root)
     except (BlockedError, _NoRuleError) as error:
         return error.obstacle.cause if isinstance(error, BlockedError) else str(error)
     except (SqlglotError, RecursionError):
@@ -78,8 +79,9 @@ def merge_rule(query: str, source: str, settings: Mapping[str, str]) -> MergeRul
 class _Finder:
     """Finds the rule of a query and a source."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, types: ColumnTypes) -> None:
         self._source = source.lower()
+        self._types = types
         self._empty: set[str] = set()
         self._unchanged: set[str] = set()
 
@@ -109,10 +111,11 @@ class _Finder:
         keys: Sequence[str] = (),
         measures: Sequence[tuple[str, str]] = (),
         order: Sequence[tuple[str, str]] = (),
+        averages: Sequence[Average] = (),
     ) -> MergeRule:
         if self._empty & (self._unchanged | {self._source}):
             raise _NoRuleError("a part of UNION ALL without new rows reads a table of another part")
-        return MergeRule(kind, frozenset(self._empty), tuple(keys), tuple(measures), tuple(order))
+        return MergeRule(kind, frozenset(self._empty), tuple(keys), tuple(measures), tuple(order), tuple(averages))
 
     def _check_linear(self, relation: Relation) -> None:
         """Check that a relation is linear in the source.
@@ -156,7 +159,7 @@ class _Finder:
         name = full_name(node) if isinstance(node, exp.Table) else None
         if name is None:
             raise _NoRuleError("a part of UNION ALL reads no table")
-        other = _Finder(name)
+        other = _Finder(name, self._types)
         other._check_linear(part)
         self._empty.add(name.lower())
 
@@ -189,9 +192,11 @@ class _Finder:
         if group and (not has_only(group, {"expressions", "all"}) or group.find(exp.Cube, exp.Rollup, exp.GroupingSets)):
             raise _NoRuleError("ROLLUP, CUBE and GROUPING SETS are not analysed")
         self._check_from(root)
-        keys, measures = [], []
+        keys, measures, averages = [], [], []
         for item in select.selects:
-            if (function := _measure(item)) is not None:
+            if isinstance(_aggregate(item)[0], exp.Avg):
+                averages.append(self._average(root, item))
+            elif (function := _measure(item)) is not None:
                 measures.append((_name(item), function))
             else:
                 _check_rowwise([item])
@@ -206,7 +211,23 @@ class _Finder:
         for item in keys:
             if item.unalias() not in grouped and not isinstance(item.unalias(), exp.Literal):
                 raise _NoRuleError(f"{item.sql(SparkSQL)} is computed from the groups")
-        return self._rule(MergeKind.GROUPS, [_name(item) for item in keys], measures)
+        return self._rule(MergeKind.GROUPS, [_name(item) for item in keys], measures, averages=averages)
+
+    def _average(self, root: Relation, item: exp.Expr) -> Average:
+        """Return an average, whose sum and count the query has to return, too."""
+        average, condition = _aggregate(item)
+        values = average.this
+        _check_rowwise([values, condition])
+        items = [(_aggregate(each), each) for each in select_of(root).selects]
+        names = [
+            next((_name(each) for part, each in items if _is_of(part, kind, values, condition)), "")
+            for kind in (exp.Sum, exp.Count)
+        ]
+        if missing := [function for function, name in zip(("sum", "count"), names, strict=True) if not name]:
+            told = item.unalias().sql(SparkSQL)
+            parts = " and ".join(f"{function}{told.removeprefix('AVG')}" for function in missing)
+            raise _NoRuleError(f"{told} is merged from its parts: add {parts} to the query")
+        return Average(_name(item), names[0], names[1], TracedTypes(self._types, assumed=False).of_item(root, values))
 
     def _newest(self, root: Relation, numbered: Relation) -> MergeRule:
         """Return the rule of a query for the first row of each key.
@@ -314,17 +335,26 @@ def _grouped(expression: exp.Expr, select: exp.Select) -> exp.Expr:
     return select.selects[position - 1].unalias()
 
 
-def _measure(item: exp.Expr) -> str | None:
-    """Return the function that merges an aggregate; ``None`` if the item is no aggregate."""
+def _aggregate(item: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
+    """Return the expression of an item, and the condition of its FILTER."""
     node = item.unalias()
-    if isinstance(node, exp.Filter):
-        _check_rowwise([node.expression.this])
-        node = node.this
+    return (node.this, node.expression.this) if isinstance(node, exp.Filter) else (node, None)
+
+
+def _measure(item: exp.Expr) -> str | None:
+    """Return the function that merges an aggregate; ``None`` if the item is no aggregate that is merged by itself."""
+    node, condition = _aggregate(item)
     if type(node) not in _MERGED_BY:
         return None
     arguments = [each for each in (node.this, *node.expressions) if isinstance(each, exp.Expr)]
-    _check_rowwise([each for each in arguments if not isinstance(each, exp.Star)])
+    _check_rowwise([condition, *(each for each in arguments if not isinstance(each, exp.Star))])
     return _MERGED_BY[type(node)]
+
+
+def _is_of(part: tuple[exp.Expr, exp.Expr | None], kind: type[exp.Expr], values: exp.Expr, condition: exp.Expr | None) -> bool:
+    """Return whether an item is a function of some values under the condition of a FILTER."""
+    function, own = part
+    return type(function) is kind and not function.expressions and (function.this, own) == (values, condition)
 
 
 def _check_rowwise(nodes: Sequence[exp.Expr | None]) -> None:

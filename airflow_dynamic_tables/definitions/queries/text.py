@@ -301,14 +301,17 @@ def key_joins(
     return joining.find_key_joins(query, dimension, facts, types, settings, assumed=assumed)
 
 
-def merge_rule(query: str, source: str, settings: Mapping[str, str]) -> MergeRule | str:
+def merge_rule(
+    query: str, source: str, types: ColumnTypes = MappingProxyType({}), settings: Mapping[str, str] = MappingProxyType({})
+) -> MergeRule | str:
     """Return how the result of a query follows from its former result and the new rows of a source, or why it does not.
 
+    :param types: the known columns of the tables with their types, by full table names.
     :param settings: Spark settings of the query that are not defaults.
     """
     from airflow_dynamic_tables.definitions.queries import merge_rules
 
-    return merge_rules.merge_rule(query, source, settings)
+    return merge_rules.merge_rule(query, source, types, settings)
 
 
 def source_filters(

@@ -65,7 +65,7 @@ class Merges:
             self._check_table(history)
             made = self._made_by(partitions)
             grown = self._grown(made)
-            rule = merge_rule(self.bound.table.expanded_query, grown.identifier, self.bound.settings)
+            rule = merge_rule(self.bound.table.expanded_query, grown.identifier, types_of(self.bound), self.bound.settings)
             if isinstance(rule, str):
                 return rule
             self._check_rule(rule, history)

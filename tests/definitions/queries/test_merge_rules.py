@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from decimal import Context, Decimal
+from random import Random
+
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_dynamic_tables.core.refresh.merge_rules import MergeKind, MergeRule
+from airflow_dynamic_tables.core.refresh.merge_rules import Average, MergeKind, MergeRule
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.definitions.queries.text import merge_rule
 
@@ -13,7 +17,7 @@ FACTS = "lake.raw.facts"
 
 
 def rule_of(query: str) -> MergeRule:
-    rule = merge_rule(query, FACTS, {})
+    rule = merge_rule(query, FACTS)
     assert isinstance(rule, MergeRule), rule
     return rule
 
@@ -39,7 +43,7 @@ def test_new_rows_are_added(query: str) -> None:
 def test_other_parts_of_a_union_are_read_as_empty() -> None:
     query = "SELECT n FROM lake.raw.facts UNION ALL SELECT n FROM lake.raw.other o JOIN lake.raw.dim d USING (id)"
     assert rule_of(query).empty == {"lake.raw.other"}
-    told = merge_rule(f"{query} UNION ALL SELECT f.n FROM lake.raw.facts f JOIN lake.raw.other o USING (id)", FACTS, {})
+    told = merge_rule(f"{query} UNION ALL SELECT f.n FROM lake.raw.facts f JOIN lake.raw.other o USING (id)", FACTS)
     assert told == "a part of UNION ALL without new rows reads a table of another part"
 
 
@@ -100,7 +104,14 @@ def test_columns_are_followed_to_their_names_in_the_result() -> None:
         ("SELECT n, sum(n) OVER (PARTITION BY id) AS s FROM lake.raw.facts", "depends on several rows"),
         ("SELECT some_aggregate(n) AS s FROM lake.raw.facts", "depends on several rows, or is not known"),
         ("SELECT ds, count(DISTINCT n) AS c FROM lake.raw.facts GROUP BY ds", "depends on several rows"),
-        ("SELECT ds, avg(n) AS a FROM lake.raw.facts GROUP BY ds", "depends on several rows"),
+        ("SELECT ds, avg(n) AS a FROM lake.raw.facts GROUP BY ds", "AVG(n) is merged from its parts: add sum(n) and count(n)"),
+        ("SELECT ds, avg(n) AS a, sum(n) AS s, count(*) AS c FROM lake.raw.facts GROUP BY ds", "add count(n) to the query"),
+        (
+            "SELECT avg(n) FILTER (WHERE n > 1) AS a, sum(n) AS s, count(n) FILTER (WHERE n > 1) AS c FROM lake.raw.facts",
+            "add sum(n) FILTER(WHERE n > 1) to the query",
+        ),
+        ("SELECT avg(DISTINCT n) AS a, sum(n) AS s, count(n) AS c FROM lake.raw.facts", "DISTINCT n depends on several rows"),
+        ("SELECT ds, avg(n) + 1 AS a, sum(n) AS s, count(n) AS c FROM lake.raw.facts GROUP BY ds", "depends on several rows"),
         ("SELECT ds, sum(n) + 1 AS a FROM lake.raw.facts GROUP BY ds", "depends on several rows"),
         ("SELECT sum(n) AS s FROM lake.raw.facts GROUP BY ds", "does not return"),
         ("SELECT substr(ds, 1, 7) AS ds, sum(n) AS s FROM lake.raw.facts GROUP BY ds", "does not return"),
@@ -126,9 +137,67 @@ def test_columns_are_followed_to_their_names_in_the_result() -> None:
     ],
 )
 def test_other_queries_have_no_rule(query: str, why: str) -> None:
-    told = merge_rule(query, FACTS, {})
+    told = merge_rule(query, FACTS)
     assert isinstance(told, str), told
     assert why in told
+
+
+AVERAGE = "SELECT ds, avg(n) AS a, sum(n) AS s, count(n) AS c FROM lake.raw.facts GROUP BY ds"
+
+
+def test_averages_are_merged_beside_their_parts() -> None:
+    query = AVERAGE.replace("(n)", "(f.n) FILTER (WHERE f.n > 1)").replace("FROM lake.raw.facts", "FROM lake.raw.facts f")
+    rule = merge_rule(query, FACTS, {FACTS: {"n": "smallint"}})
+    assert isinstance(rule, MergeRule)
+    assert rule.measures == (("s", "sum"), ("c", "count"))
+    assert rule.averages == (Average("a", "s", "c", "smallint"),)
+
+
+@pytest.mark.parametrize(
+    ("kind", "total", "result", "why"),
+    [
+        ("int", "bigint", "double", "values of type int"),
+        ("bigint", "bigint", "double", "values of type bigint"),
+        ("", "bigint", "double", "values of type integers"),
+        ("decimal(22,2)", "decimal(32,2)", "decimal(26,6)", "larger than decimal"),
+        ("decimal(18,10)", "decimal(28,10)", "decimal(22,14)", "larger than decimal"),
+        ("decimal(38,2)", "decimal(38,2)", "decimal(38,6)", "larger than decimal"),
+        ("decimal(4,2)", "decimal(14,2)", "decimal(12,6)", "larger than decimal"),
+    ],
+)
+def test_averages_that_may_differ_are_not_merged(kind: str, total: str, result: str, why: str) -> None:
+    rule = merge_rule(AVERAGE, FACTS, {FACTS: {"n": kind}} if kind else {})
+    assert isinstance(rule, MergeRule)
+    columns = [Column("ds", "string"), Column("a", result), Column("s", total), Column("c", "bigint")]
+    with pytest.raises(ValueError, match=f"the average a .*{why}"):
+        rule.statement(columns, "a", "b")
+
+
+@pytest.mark.spark
+@pytest.mark.sampled
+@pytest.mark.parametrize("kind", ["decimal(12,2)", "decimal(3,3)", "decimal(21,0)", "decimal(21,9)", "tinyint", "smallint"])
+def test_merged_averages_are_those_of_spark(spark: SparkSession, kind: str) -> None:
+    """Groups of up to a hundred numbers, among them the largest, and small ones, whose averages are often half a digit."""
+    chance = Random(kind)
+    digits, scale = {"tinyint": (2, 0), "smallint": (4, 0)}.get(kind) or (int(each) for each in re.findall(r"\d+", kind))
+    rows = []
+    for group in range(300):
+        for _ in range(chance.choice([1, 3, 7, 16, 96])):
+            most = 10 ** chance.choice([digits, digits, 1]) - 1
+            number = chance.choice([chance.randint(-most, most), chance.randint(0, most), most, None])
+            value = None if number is None else Decimal(number).scaleb(-scale, Context(38))
+            rows.append((group, chance.random() < 0.5, value))
+    read = spark.createDataFrame(rows, f"ds int, is_new boolean, n decimal(38, {scale})")
+    read.selectExpr("ds", "is_new", f"CAST(n AS {kind}) AS n").createOrReplaceTempView("facts")
+    rule = merge_rule(AVERAGE, FACTS, {FACTS: {"n": kind}})
+    assert isinstance(rule, MergeRule)
+    query = AVERAGE.replace("lake.raw.", "")
+    complete = spark.sql(query)
+    for name, condition in (("former", "NOT is_new"), ("new", "is_new")):
+        spark.sql(query.replace("FROM facts", f"FROM facts WHERE {condition}")).createOrReplaceTempView(name)
+    merged = spark.sql(rule.statement([Column(*each) for each in complete.dtypes], "former", "new"))
+    assert merged.dtypes == complete.dtypes
+    assert sorted(map(str, merged.collect())) == sorted(map(str, complete.collect()))
 
 
 @pytest.mark.parametrize("kind", ["float", "double", "array<int>"])
@@ -151,7 +220,7 @@ def test_none_of_sparks_aggregates_counts_as_a_function_of_one_row(spark: SparkS
     assert {"any", "some", "max_by", "listagg", "sum", "bool_or"} <= set(aggregates)
     for name in aggregates:
         for arguments in ("n", "n, id", "n, 1, 2"):
-            grouped = merge_rule(f"SELECT ds, -{name}({arguments}) AS x FROM lake.raw.facts GROUP BY ds", FACTS, {})
-            linear = merge_rule(f"SELECT {name}({arguments}) AS x FROM lake.raw.facts", FACTS, {})
+            grouped = merge_rule(f"SELECT ds, -{name}({arguments}) AS x FROM lake.raw.facts GROUP BY ds", FACTS)
+            linear = merge_rule(f"SELECT {name}({arguments}) AS x FROM lake.raw.facts", FACTS)
             assert isinstance(grouped, str)
             assert isinstance(linear, str) or (linear.kind is MergeKind.GROUPS and name in ("count", "max", "min", "sum")), name

@@ -62,6 +62,13 @@ QUERIES = {
     ),
     "sums by name": ("", "SELECT name, sum(n) FILTER (WHERE n > 0) AS s, count(*) AS c FROM raw.facts GROUP BY name"),
     "one group": ("", "SELECT sum(n) AS s, count(*) AS c, max(at) AS at FROM raw.facts WHERE id = 1"),
+    "averages": (
+        "ds",
+        (
+            "SELECT ds, avg(n) AS a, sum(n) AS s, count(n) AS c, avg(n) FILTER (WHERE id = 1) AS a1, "
+            "sum(n) FILTER (WHERE id = 1) AS s1, count(n) FILTER (WHERE id = 1) AS c1 FROM raw.facts GROUP BY ds"
+        ),
+    ),
     "by month": ("month", "SELECT substr(ds, 1, 7) AS month, sum(n) AS n FROM raw.facts GROUP BY substr(ds, 1, 7)"),
     "groups of a union": (
         "",
