@@ -42,11 +42,8 @@ _REST_CATALOG = "https://catalog.example.com"
 _POSTGRES = "postgresql://etl@postgres:5432/shop"
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
-LARGE = {
-    f"docs/{name}.md"
-    for name in ("airflow", "catalogs", "cli", "ctas", "development", "hive", "iceberg-catalogs", "postgres", "query-tests")
-}
-"""Pages that take long, and whose subjects have tests of their own."""
+IN_BASE = {"README.md", "docs/guide.md", "docs/refreshes.md"}
+"""The first pages of a reader. The others take long together, and their subjects have tests of their own."""
 
 STAND_INS = {
     # What starts Spark is a process as users have it.
@@ -158,7 +155,7 @@ def environment(tmp_path: Path, warm_programs: dict[str, str], parsed: None) -> 
 
 def _marks(page: Path) -> list[pytest.MarkDecorator]:
     return [
-        *([pytest.mark.large] if _name(page) in LARGE else []),
+        *([pytest.mark.large] if _name(page) not in IN_BASE else []),
         *([pytest.mark.spark] if _needs_spark(page) else []),
         *([pytest.mark.metastore] if _needs_metastore(page) else []),
         *([pytest.mark.postgres] if _needs_postgres(page) else []),

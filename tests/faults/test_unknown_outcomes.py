@@ -185,6 +185,7 @@ def test_a_server_that_is_back_knows_the_outcome(
         check_all_settled(cable.site, workspace)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("step", [Step.PUBLISHED, Step.COMPLETED])
 def test_a_server_that_stops_right_after_the_commit_leaves_it_green(
     cable: Cable, monkeypatch: pytest.MonkeyPatch, fault_report: FaultReport, step: Step

@@ -180,6 +180,7 @@ def test_everybody_is_told_and_the_stage_is_given_up_all_the_same(stack: Stack, 
 
 
 @pytest.mark.usefixtures("folder")
+@pytest.mark.large
 def test_a_run_says_that_nothing_was_refreshed_and_why(stack: Stack) -> None:
     if not entry_points(group="airflow.plugins", name="dynamic_tables"):
         missing_service("install this package again: its entry points are not those of pyproject.toml")

@@ -16,7 +16,7 @@ from airflow_dynamic_tables.services.refresh.running import run
 from tests.support import cluster_stand_in
 from tests.support.airflow import Stack, until
 
-pytestmark = [pytest.mark.system, pytest.mark.postgres]
+pytestmark = [pytest.mark.large, pytest.mark.system, pytest.mark.postgres]
 
 TABLE = """
 defaults: {retries: 0, freshness: 1 day, schedule: 0 0 1 1 *, spark: {conn_id: spark_stand_in}}

@@ -102,6 +102,7 @@ def test_a_scheduled_refresh_is_for_the_tick_and_its_event_says_what_it_did(stac
     assert xcom["value"] in (expected, str(expected))
 
 
+@pytest.mark.large
 def test_a_task_links_to_the_versions_of_its_table(stack: Stack, refreshed: dict[str, str]) -> None:
     address = version_link(stack, "daily", refreshed["daily"])
     name = parse_qs(urlsplit(address).query)["name_pattern"][0]
@@ -137,6 +138,7 @@ def test_the_command_line_triggers_a_schedule_time(stack: Stack) -> None:
     assert revenue(stack, "daily")["2024-01-06"] == 66
 
 
+@pytest.mark.large
 @pytest.mark.usefixtures("refreshed")
 def test_nonsense_in_the_form_fails_with_a_sentence(stack: Stack) -> None:
     run_id = stack.trigger(dag("totals"), conf={"partition": "ds=2024-01-05"})

@@ -25,6 +25,7 @@ def bench(metastore: Metastore, tmp_path: Path) -> Bench:
     return delta_bench(HiveCatalog("lake", metastore, f"file://{tmp_path}/warehouse"))
 
 
+@pytest.mark.large
 @pytest.mark.spark
 def test_who_does_not_know_delta_is_told_so_and_reads_no_wrong_rows(
     bench: Bench, metastore: Metastore, plain_spark: PlainSpark

@@ -209,6 +209,7 @@ class TestIncremental:
         assert bench.made == only(0)
         assert bench.rows() == bench.expected()
 
+    @pytest.mark.sampled
     @pytest.mark.parametrize("seed", range(2))
     @pytest.mark.parametrize("query", ["SELECT ds, n FROM raw.facts", WITH_FACTOR])
     def test_any_sequence_of_changes(self, bench: Bench, query: str, seed: int) -> None:

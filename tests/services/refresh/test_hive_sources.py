@@ -167,6 +167,7 @@ def test_what_cannot_be_read_as_files_is_refused(
         catalog.drop_table(ObjectPath(DATABASE, "t"))
 
 
+@pytest.mark.large
 @pytest.mark.spark
 def test_plain_spark_reads_what_the_catalog_made(catalog: HiveCatalog, plain_spark: PlainSpark) -> None:
     plain_spark.sql(f"USE {DATABASE}")
@@ -188,6 +189,7 @@ def test_plain_spark_reads_what_the_catalog_made(catalog: HiveCatalog, plain_spa
         assert (described["customerId"]["data_type"], described["name"]["comment"]) == ("int", "in full")
 
 
+@pytest.mark.large
 @pytest.mark.spark
 def test_views_are_read_both_ways(catalog: HiveCatalog, plain_spark: PlainSpark) -> None:
     plain_spark.sql(f"USE {DATABASE}")
@@ -212,6 +214,7 @@ def test_views_are_read_both_ways(catalog: HiveCatalog, plain_spark: PlainSpark)
     assert [column.name for column in altered.columns] == ["id"]
 
 
+@pytest.mark.large
 @pytest.mark.spark
 def test_tables_that_spark_made_come_with_the_case_of_their_columns(catalog: HiveCatalog, plain_spark: PlainSpark) -> None:
     plain_spark.sql(f"USE {DATABASE}")

@@ -182,6 +182,7 @@ OF_ONE_DAY = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("move", OF_ONE_DAY.values(), ids=OF_ONE_DAY)
 @pytest.mark.parametrize("bench", ["parquet"], indirect=True)
 def test_the_partition_that_moved_is_made_anew(bench: Bench, move: Callable[[Bench], None]) -> None:

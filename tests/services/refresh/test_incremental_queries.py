@@ -21,7 +21,7 @@ from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.clock import Clock
 from tests.support.spark_lake import SparkLake
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.large]
 
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 DAYS = [f"2024-02-{day:02}" for day in range(20, 30)]
@@ -125,7 +125,6 @@ def workspace(clock: Clock, tmp_path: Path, empty_state: Path) -> Iterator[Works
         yield workspace
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("shape", QUERIES)
 def test_the_table_equals_its_query(

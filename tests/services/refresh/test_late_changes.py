@@ -151,6 +151,7 @@ class TestRefresh:
         bench.refresh(5)
         assert bench.rows() == bench.expected()
 
+    @pytest.mark.sampled
     @pytest.mark.parametrize("query", [BY_DAY, WITH_FACTOR])
     @pytest.mark.parametrize("seed", range(4))
     def test_any_sequence_of_changes_equals_a_full_refresh(self, bench: Bench, query: str, seed: int) -> None:

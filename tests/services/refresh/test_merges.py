@@ -300,6 +300,7 @@ def test_after_a_failed_merge_all_rows_are_computed(opened: Open) -> None:
     lake.check()
 
 
+@pytest.mark.large
 def test_days_that_were_made_at_different_times_are_merged_together(opened: Open) -> None:
     lake = opened("sums")
     for day in DAYS[:3]:

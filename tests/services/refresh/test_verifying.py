@@ -161,6 +161,7 @@ def bench(clock: Clock, tmp_path: Path, empty_state: Path, spark: SparkSession) 
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["iceberg", "delta", "parquet", "orc"])
 def test_rows_of_every_type_are_equal_and_leave_nothing_behind(bench: Bench, kind: str) -> None:
     bench.query, bench.format = EVERY_TYPE, kind

@@ -117,6 +117,7 @@ def test_rows_that_come_twice_are_there_once(
     assert ids(workspace) == [1, 2, 3]
 
 
+@pytest.mark.large
 def test_what_was_seen_is_remembered_when_spark_died_before_it_noted_a_batch_that_the_table_has(
     site: StreamSite, workspace: Workspace, submit: Callable[[RefreshPlan], None]
 ) -> None:
@@ -132,6 +133,7 @@ def test_what_was_seen_is_remembered_when_spark_died_before_it_noted_a_batch_tha
         turn_until(stream, lambda: ids(workspace) == [1, 2, 3])
 
 
+@pytest.mark.large
 def test_distinct_rows_wait_for_the_watermark(
     site: StreamSite, workspace: Workspace, submit: Callable[[RefreshPlan], None]
 ) -> None:
