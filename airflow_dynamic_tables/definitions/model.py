@@ -341,6 +341,15 @@ class DynamicTable:
             see="refreshes.md#several-commits",
         ),
     ] = None
+    float_tolerance: Annotated[
+        float | None,
+        Key(
+            "Difference of floating-point numbers, relative to the larger one, by which merged sums may differ from a complete "
+            "computation, e.g. `1e-9`; a verification accepts it.",
+            limits={"ge": 1e-15, "le": 1e-3},
+            see="refreshes.md#floating-point-numbers",
+        ),
+    ] = None
     verify_every: Annotated[timedelta | None, Key(see="refreshes.md#daily-verification")] = None
     partition_events: Annotated[
         PartitionEvents,

@@ -123,12 +123,15 @@ def _message(model: type[Declaration], detail: ErrorDetails, inner: Location) ->
         return f"{key!r} must have at most {detail['ctx']['max_length']} letters"
     if kind == "literal_error":
         return f"{value!r} is no {key}; use {detail['ctx']['expected']}"
-    if kind in ("int_parsing", "int_type", "int_from_float", *_BOUNDS):
+    if kind in (*_NUMBERS, *_BOUNDS):
         bound = _BOUNDS[kind].format(**detail["ctx"]) if kind in _BOUNDS else ""
-        return f"{key!r} must be a whole number{bound}, not {value!r}"
+        is_whole = not kind.startswith("float") and not any(isinstance(limit, float) for limit in detail.get("ctx", {}).values())
+        return f"{key!r} must be a {'whole number' if is_whole else 'number'}{bound}, not {value!r}"
     wanted = _WANTED.get(kind, detail["msg"])
     return f"{key!r} must be {wanted}, not {_kind(value)}"
 
+
+_NUMBERS = ("int_parsing", "int_type", "int_from_float", "float_parsing", "float_type")
 
 _BOUNDS = {"greater_than_equal": " of at least {ge}", "less_than_equal": " of at most {le:,}"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 from pyspark.sql import types as T  # noqa: N812
 
@@ -19,7 +19,8 @@ _OURS, _THEIRS = "query rows", "table rows"
 def drift(plan: RefreshPlan, stored: DataFrame, table: DataFrame) -> tuple[Drift, ...]:
     """Compare rows by partition; partitions without any rows are omitted.
 
-    Values are equal as Spark groups them: null is null, NaN is NaN, and 0.0 is -0.0. Floating-point numbers have no tolerance.
+    Values are equal as Spark groups them: null is null, NaN is NaN, and 0.0 is -0.0. Floating-point numbers that are columns
+    may differ by the tolerance of the plan.
 
     :param stored: the rows of the planned partitions as the job stored them.
     :param table: the rows of the table.
@@ -41,6 +42,9 @@ def drift(plan: RefreshPlan, stored: DataFrame, table: DataFrame) -> tuple[Drift
     yours = theirs.select(*values(theirs, {name: name for name in kinds}), F.lit(0).alias("ours"))
     counts = (F.sum("ours").alias(_OURS), F.sum(1 - F.col("ours")).alias(_THEIRS))
     rows = mine.union(yours).groupBy(*columns.values()).agg(*counts)
+    floats = [columns[name] for name, kind in kinds.items() if isinstance(kind, T.FloatType | T.DoubleType) and name not in keys]
+    if plan.float_tolerance is not None and floats:
+        rows = _paired(rows, floats, plan.float_tolerance)
     groups = rows.groupBy(*(F.col(columns[key]).cast("string") for key in keys)).agg(
         F.sum(quote(_THEIRS)),
         F.sum(F.greatest(F.col(quote(_OURS)) - F.col(quote(_THEIRS)), F.lit(0))),
@@ -50,6 +54,44 @@ def drift(plan: RefreshPlan, stored: DataFrame, table: DataFrame) -> tuple[Drift
         Drift(dict(zip(keys, group, strict=False)), *group[len(keys) :]) for group in groups.collect() if group[-1] is not None
     ]
     return tuple(sorted(found, key=lambda one: tuple(map(str, one.partition.values()))))
+
+
+def _paired(rows: DataFrame, floats: list[str], tolerance: float) -> DataFrame:
+    """Return rows without their floating-point columns, with the counts of those that are equal within a tolerance as equal.
+
+    Rows that are not equal as they are, and have the same other values, are paired in the order of their floating-point numbers.
+    """
+    others = [name for name in rows.columns if name not in (_OURS, _THEIRS, *floats)]
+    ours, theirs = F.col(quote(_OURS)), F.col(quote(_THEIRS))
+
+    def counted(one: Column, other: Column) -> Column:
+        return F.struct(one.cast("bigint").alias(_OURS), other.cast("bigint").alias(_THEIRS))
+
+    none = F.lit(0)
+    equal = rows.select(*others, counted(F.least(ours, theirs), F.least(ours, theirs)).alias("counts"))
+    copies = F.explode(F.array_repeat(ours > theirs, F.abs(ours - theirs).cast("int"))).alias("ours")
+    order = Window.partitionBy(*others, "ours").orderBy(*floats)
+    single = rows.where(ours != theirs).select(*others, *floats, copies).withColumn("position", F.row_number().over(order))
+    is_ours = F.col("ours")
+    pairs = single.groupBy(*others, "position").agg(
+        F.count_if(is_ours).alias(_OURS),
+        F.count_if(~is_ours).alias(_THEIRS),
+        *(F.max(F.when(is_ours, F.col(name))).alias(f"{name} ours") for name in floats),
+        *(F.max(F.when(~is_ours, F.col(name))).alias(f"{name} theirs") for name in floats),
+    )
+    close = (ours == 1) & (theirs == 1)
+    for name in floats:
+        close &= _is_close(F.col(quote(f"{name} ours")), F.col(quote(f"{name} theirs")), tolerance)
+    found = F.when(close, F.array(counted(ours, theirs))).otherwise(F.array(counted(ours, none), counted(none, theirs)))
+    return equal.union(pairs.select(*others, F.explode(found))).select(*others, "counts.*")
+
+
+def _is_close(one: Column, other: Column, tolerance: float) -> Column:
+    """Whether two numbers differ by no more than a part of the larger one. An infinite number is close to itself only."""
+    difference = F.abs(one.cast("double") - other.cast("double"))
+    is_finite = difference < F.lit(float("inf"))
+    limit = F.greatest(F.abs(one), F.abs(other)).cast("double") * tolerance
+    return one.eqNullSafe(other) | F.coalesce(is_finite & (difference <= limit), F.lit(False))
 
 
 def difference(shows: ShownDifference, stored: DataFrame, former: DataFrame) -> RowDifference:

@@ -40,6 +40,7 @@ dynamic_tables:
   frozen: ds < {now - 30 days}
   partition_events: changed
   partition_events_limit: 20
+  float_tolerance: 1e-9
   verify_every: 30 days
   suspend_after_failures: 3
   scheduler: dolphinscheduler

@@ -16,6 +16,8 @@ _NUMBER = "dynamic-tables.number"
 _EXACT = {"string", "tinyint", "smallint", "int", "bigint", "date", "boolean", "timestamp", "timestamp_ntz", "binary"}
 """Types whose values are equal in a table if they are equal in a query. Floating-point numbers have several zeros."""
 
+_FLOATS = ("float", "double")
+
 _LARGEST_DECIMAL = (21, 9)
 """Maximum precision and scale of decimals whose average is computed from its parts as Spark computes it.
 
@@ -63,12 +65,13 @@ class MergeRule:
     order: tuple[tuple[str, str], ...] = ()
     averages: tuple[Average, ...] = ()
 
-    def statement(self, columns: Sequence[Column], former: str, new: str) -> str:
+    def statement(self, columns: Sequence[Column], former: str, new: str, *, is_tolerant: bool = False) -> str:
         """Return the query for the merged rows; empty if the new rows are only added.
 
         :param columns: those of the table.
         :param former: the view of the rows that the table has.
         :param new: the view of the rows of the query for the new rows of the source.
+        :param is_tolerant: whether sums and averages of floating-point numbers may depend on the order of the rows.
         :raises ValueError: if the table has other columns, or values of a type that cannot be merged exactly.
         """
         types = {column.name.lower(): column for column in columns}
@@ -89,10 +92,10 @@ class MergeRule:
             return f"SELECT {names} FROM ({numbered}) WHERE {quote(_NUMBER)} = 1"
         if others := sorted(types.keys() - used):
             raise ValueError(f"the query does not return column {others[0]}")
-        averages = {average.name: _average(average, types) for average in self.averages}
+        averages = {average.name: _average(average, types, is_tolerant=is_tolerant) for average in self.averages}
         functions = dict(self.measures)
         merged = [column for column in columns if column.name.lower() not in averages]
-        items = ", ".join(_item(column, functions.get(column.name.lower())) for column in merged)
+        items = ", ".join(_item(column, functions.get(column.name.lower()), is_tolerant=is_tolerant) for column in merged)
         by = ", ".join(quote(types[name].name) for name in self.keys)
         groups = f"SELECT {items} FROM {rows}{f' GROUP BY {by}' if by else ''}"
         if not averages:
@@ -105,7 +108,7 @@ def _is_exact(kind: str) -> bool:
     return kind in _EXACT or kind.startswith("decimal(")
 
 
-def _item(column: Column, function: str | None) -> str:
+def _item(column: Column, function: str | None, *, is_tolerant: bool) -> str:
     """Return the item of the merge statement for a column.
 
     :raises ValueError: if values of its type cannot be merged exactly.
@@ -116,15 +119,17 @@ def _item(column: Column, function: str | None) -> str:
     if function == "count":
         return f"coalesce(sum({name}), 0) AS {name}"
     if function == "sum":
-        if column.type != "bigint" and not column.type.startswith("decimal("):
-            raise ValueError(f"the sum {column.name} has the type {column.type}, and depends on the order of its rows")
+        is_allowed = column.type == "bigint" or (column.type == "double" and is_tolerant)
+        if not is_allowed and not column.type.startswith("decimal("):
+            depends = f"the sum {column.name} has the type {column.type}, and depends on the order of its rows"
+            raise ValueError(f"{depends}; float_tolerance permits that" if column.type == "double" else depends)
         return f"CAST(sum({name}) AS {column.type}) AS {name}"
-    if not _is_exact(column.type):
+    if not _is_exact(column.type) and not (column.type in _FLOATS and is_tolerant):
         raise ValueError(f"{function} {column.name} has the type {column.type}")
     return f"{function}({name}) AS {name}"
 
 
-def _average(average: Average, types: Mapping[str, Column]) -> str:
+def _average(average: Average, types: Mapping[str, Column], *, is_tolerant: bool) -> str:
     """Return the item of the merge statement for an average, over the merged sum and count.
 
     :raises ValueError: if the result may differ from Spark's average of all rows.
@@ -134,14 +139,14 @@ def _average(average: Average, types: Mapping[str, Column]) -> str:
     sizes = re.fullmatch(r"decimal\((\d+),(\d+)\)", total.type)
     if sizes is not None:
         value = _decimal_average(column, int(sizes[1]) - 10, int(sizes[2]), *parts)
-    elif total.type == "bigint" and column.type == "double" and average.type in ("tinyint", "smallint"):
+    elif column.type == "double" and (is_tolerant or (total.type == "bigint" and average.type in ("tinyint", "smallint"))):
         # Spark adds integers up as floating-point numbers. These sums are exact up to 2^53, so for 2^38 rows of a group.
         value = f"CAST({parts[0]} AS double) / CAST({parts[1]} AS double)"
     else:
         kind = average.type or ("integers" if total.type == "bigint" else total.type)
         raise ValueError(
             f"the average {column.name} adds up values of type {kind} as floating-point numbers, and depends on the order of its "
-            "rows: cast them to a decimal, in the average, its sum and its count"
+            "rows; cast them to a decimal, in the average, its sum and its count, or permit that by float_tolerance"
         )
     return f"CASE WHEN {parts[1]} <> 0 THEN {value} END AS {quote(column.name)}"
 

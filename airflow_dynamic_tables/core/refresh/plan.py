@@ -192,8 +192,9 @@ class RefreshPlan:
 
     With ``merge``, the query reads only the new rows of one source.
 
-    With ``compares``, the current rows of the table, the job compares its rows with them, and nothing is committed. With
-    ``shows``, too, these are rows of another query, and the result has their difference.
+    With ``compares``, the current rows of the table, the job compares its rows with them, and nothing is committed; numbers of
+    floating-point types are equal within ``float_tolerance``. With ``shows``, too, these are rows of another query, and the
+    result has their difference.
 
     With ``stream``, the job runs continuously: each batch has its own plan with the stream ``position`` that the table reaches
     and the position that it ``follows``, to which rows are added; without the latter, the rows replace the table.
@@ -232,6 +233,7 @@ class RefreshPlan:
     sink: Sink | None = None
     limits: TypeLimits = NO_LIMITS
     compares: SourceBinding | None = None
+    float_tolerance: float | None = None
     shows: ShownDifference | None = None
     merge: Merge | None = None
 

@@ -141,7 +141,7 @@ class Merges:
             raise _NoMergeError(f"{grown.identifier} changed just now")
         own = self.registered.loaded.read().bound(table.identifier, view_name(table, 0) + "_former")
         new = own.view + "_new"
-        statement = rule.statement(self.registered.columns, own.view, new)
+        statement = rule.statement(self.registered.columns, own.view, new, is_tolerant=table.float_tolerance is not None)
         sources = []
         for source in self.bound.sources:
             if source is grown:

@@ -247,6 +247,7 @@ class _Verification:
             limits=self.registered.lake_table.limits,
             expectations=tuple(one for one in table.expectations if one.action is Action.DROP),
             compares=own,
+            float_tolerance=table.float_tolerance,
         )
 
     def _unverified(

@@ -211,6 +211,18 @@ def test_inexact_values_are_not_merged(kind: str) -> None:
         )
 
 
+def test_a_tolerance_permits_sums_and_averages_of_floating_point_numbers() -> None:
+    rule = merge_rule(AVERAGE.replace("count(n) AS c", "count(n) AS c, max(n) AS m"), FACTS, {FACTS: {"n": "double"}})
+    assert isinstance(rule, MergeRule)
+    columns = [Column("ds", "string"), Column("a", "double"), Column("s", "double"), Column("c", "bigint"), Column("m", "double")]
+    assert "CAST(sum(`s`) AS double)" in rule.statement(columns, "a", "b", is_tolerant=True)
+    with pytest.raises(ValueError, match="permit that by float_tolerance"):
+        rule.statement(columns, "a", "b")
+    grouped = rule_of("SELECT n, sum(m) AS s FROM lake.raw.facts GROUP BY n")
+    with pytest.raises(ValueError, match="key n has the type double"):
+        grouped.statement([Column("n", "double"), Column("s", "double")], "a", "b", is_tolerant=True)
+
+
 @pytest.mark.spark
 def test_none_of_sparks_aggregates_counts_as_a_function_of_one_row(spark: SparkSession) -> None:
     """Without GROUP BY, a query that looks linear would return one row for the new rows."""

@@ -21,7 +21,7 @@ from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, Refr
 from airflow_dynamic_tables.exceptions import CommitRejectedError, JobFailedError
 from airflow_dynamic_tables.services.refresh.change_detection import skip
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.refresh.verifying import RandomSample, VerifyRequest, verify
+from airflow_dynamic_tables.services.refresh.verifying import PartitionVerdict, RandomSample, VerifyRequest, verify
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.clock import Clock
@@ -346,5 +346,30 @@ def test_one_read_of_the_new_rows_only(opened: Open) -> None:
 def test_other_refreshes_compute_all_rows(opened: Open, query: str, settings: str) -> None:
     lake = opened(query, settings=settings)
     lake.append("facts", DAYS[1])
+    lake.refresh()
+    assert lake.last() is RefreshAction.FULL
+
+
+@pytest.mark.large
+def test_sums_of_floating_point_numbers_are_merged_within_a_tolerance(opened: Open) -> None:
+    functions = "avg(n / 3D) AS a, sum(n / 3D) AS s, count(n / 3D) AS c, max(n / 3D) AS m"
+    query = f"SELECT ds, {functions} FROM raw.facts GROUP BY ds"
+    lake = opened(query, settings="float_tolerance: 1e-9")
+
+    def verdicts() -> set[PartitionVerdict]:
+        request = lake.request()
+        return {
+            one.verdict
+            for one in verify(lake.workspace, VerifyRequest(request.table, request.sources, RandomSample(None, 1)), lake.submit)
+        }
+
+    for _ in range(3):
+        lake.append("facts", *DAYS)
+        lake.refresh()
+        assert lake.last() is RefreshAction.MERGE
+    assert verdicts() == {PartitionVerdict.EQUAL}
+    lake.settings = ""
+    assert verdicts() == {PartitionVerdict.DRIFT}, "no sum differs in its last bits"
+    lake.append("facts", *DAYS)
     lake.refresh()
     assert lake.last() is RefreshAction.FULL
