@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, TypeGuard
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, TypeGuard
+from urllib.parse import quote, unquote
 
 from airflow.providers.common.compat.sdk import Asset
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.lineage import asset_dataset
+
+if TYPE_CHECKING:
+    from openlineage.client.event_v2 import Dataset
 
 _SCHEME = "dynamic-table://"
 
@@ -29,3 +33,17 @@ def dynamic_table_asset(table: str | TableIdentifier) -> Asset:
 def is_dynamic_table(asset: Any) -> TypeGuard[Asset]:
     """Return whether an outlet or inlet is the asset of a dynamic table, regardless of its name."""
     return isinstance(asset, Asset) and asset.uri.startswith(_SCHEME)
+
+
+def convert_asset_to_openlineage(asset: Asset, lineage_context: object) -> Dataset | None:  # noqa: ARG001 - of the provider
+    """Return the dataset of an asset: a symlink of the one that the refreshes of the table write.
+
+    Airflow's OpenLineage provider calls it for inlets and outlets of user tasks.
+    """
+    from openlineage.client.event_v2 import Dataset
+
+    parts = asset.uri.removeprefix(_SCHEME).split("/")
+    if len(parts) != 3:
+        return None
+    name = asset_dataset(TableIdentifier(*map(unquote, parts)))
+    return Dataset(namespace=name.namespace, name=name.name)

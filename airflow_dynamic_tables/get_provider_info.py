@@ -21,6 +21,13 @@ def get_provider_info() -> dict[str, Any]:
         ),
         "hooks": _modules("hooks.dynamic_table_catalog"),
         "triggers": _modules("triggers.upstream", "triggers.quarantine"),
+        "asset-uris": [
+            {
+                "schemes": ["dynamic-table"],
+                "handler": None,
+                "to_openlineage_converter": f"{_PACKAGE}.assets.convert_asset_to_openlineage",
+            }
+        ],
         "extra-links": [f"{_PACKAGE}.operators.links.{name}" for name in ("SparkLink", "TableLink")],
         "connection-types": [_CONNECTION_TYPE],
         "config": {"dynamic_tables": _CONFIG},

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 from airflow.plugins_manager import AirflowPlugin
 
+from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.get_provider_info import get_provider_info
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 
@@ -55,6 +56,13 @@ def test_the_connection_type_is_the_hooks() -> None:
     module, _, name = connection_type["hook-class-name"].rpartition(".")
     hook = getattr(import_module(module), name)
     assert (hook.conn_type, hook.hook_name) == (connection_type["connection-type"], connection_type["hook-name"])
+
+
+def test_the_scheme_of_assets_has_a_converter_to_datasets() -> None:
+    (uris,) = INFO["asset-uris"]
+    module, _, name = uris["to_openlineage_converter"].rpartition(".")
+    assert callable(getattr(import_module(module), name))
+    assert uris["schemes"] == [dynamic_table_asset("lake.sales.daily").uri.partition(":")[0]]
 
 
 def test_every_option_is_text_with_a_default_that_fits_its_type() -> None:

@@ -28,6 +28,7 @@ LATE_IMPORTS = {
     "formats/iceberg/stage.py": "Arrow takes half a second, which a refresh needs only when it commits",
     "formats/iceberg/table.py": "Arrow takes half a second, which reading metadata does not need",
     "services/project.py": "pydantic takes 0.2 s, which trees without query tests do not need",
+    "operators/lineage/emitting.py": "OpenLineage is an extra",
     "plugins/commands.py": "every command of Airflow imports it",
     "pytest_plugin.py": "every run of pytest imports it, whatever that tests",
     "plugins/gateway/mounting.py": "every process of Airflow imports it",

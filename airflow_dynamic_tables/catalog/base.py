@@ -23,6 +23,7 @@ from airflow_dynamic_tables.catalog.values import (
 from airflow_dynamic_tables.clients.connections import Connections, environment_connections
 from airflow_dynamic_tables.clients.stores import Store
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.lineage import DatasetName, dataset_at
 from airflow_dynamic_tables.core.partitions import PartitionSpec, check_spec, describe
 from airflow_dynamic_tables.exceptions import (
     CatalogError,
@@ -224,6 +225,13 @@ class ReadableCatalog(ABC):
     def stores(self) -> tuple[Store, ...]:
         """Return the stores that can hold its tables, for the formats that support them; empty when it stores only metadata."""
         return ()
+
+    def dataset_names(self, path: ObjectPath, location: str | None) -> tuple[DatasetName, ...]:
+        """Return the names that Spark's listener of OpenLineage gives a table: the one of its data, then its symlinks.
+
+        :param location: that of its data, if known.
+        """
+        return (dataset_at(location),) if location is not None else ()
 
     def reading_many(self) -> AbstractContextManager[None]:
         """Context for reading many tables.

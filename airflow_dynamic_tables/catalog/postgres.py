@@ -54,6 +54,7 @@ from airflow_dynamic_tables.clients.postgres.tables import (
 )
 from airflow_dynamic_tables.clients.stores import PostgresStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
+from airflow_dynamic_tables.core.lineage import DatasetName
 from airflow_dynamic_tables.core.partitions import NULL_PARTITION, PartitionSpec
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, ConflictError, UnsupportedError
 
@@ -200,6 +201,10 @@ class JdbcCatalog(CatalogOfOperations):
         password = self._server.password
         passwords = {variable: password} if password is not None else {}
         return (PostgresStore(self.name, self._server, passwords, self._warehouse, self._lock_timeout),)
+
+    def dataset_names(self, path: ObjectPath, location: str | None) -> tuple[DatasetName, ...]:  # noqa: ARG002 - it is the server
+        name = path.name if "." in path.name else f"public.{path.name}"
+        return (DatasetName(self._server.dataset_namespace, f"{path.database}.{name}"),)
 
     def open(self) -> None:
         """Connect once, so that an unavailable server is detected here."""

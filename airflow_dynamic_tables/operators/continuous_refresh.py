@@ -76,7 +76,7 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
         self._settings = self.catalog_hook().settings()
         with open_workspace(self._settings) as workspace:
             count_last_failure(context, workspace)
-            ended = self._loop(context, workspace)
+            ended = self._loop(context, self.noting(workspace))
             log.info("The loop ended after %s turns and %s commits: %s.", ended.turns, len(ended.versions), ended.why)
             refreshes = [(version, recorded_refresh(workspace, version)) for version in ended.versions]
             commits = report_commits(context, self, refreshes)

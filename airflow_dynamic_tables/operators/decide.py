@@ -14,9 +14,10 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitUnknownError, DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, DynamicTableCatalogHook
 from airflow_dynamic_tables.ledger.base import Stage, StageState
+from airflow_dynamic_tables.operators.lineage.emitting import EmitsLineage
 from airflow_dynamic_tables.operators.reporting import ReportsCommits, is_reported, report_commit, skip
 from airflow_dynamic_tables.operators.run_arguments import owner_of
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.services.writes.quarantine import publish, reject, stage_of_owner
 from airflow_dynamic_tables.services.writes.quarantine_question import question
 from airflow_dynamic_tables.services.writes.settling import reconcile, recorded_refresh
@@ -31,7 +32,7 @@ _CURABLE = (CatalogUnavailableError, CommitUnknownError)
 """Errors after which another try may find the decision carried out."""
 
 
-class DecideOperator(ReportsCommits):
+class DecideOperator(ReportsCommits, EmitsLineage):
     """After a failed refresh, ask whether its quarantined stage is to be published, and carry out the answer.
 
     The task is deferred until a user answers under *Required Actions*, or the stage is published or aborted by other means. It
@@ -79,7 +80,8 @@ class DecideOperator(ReportsCommits):
 
     def _decide_or_fail(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            with DynamicTableCatalogHook(self.catalog_conn_id, self.catalogs_file).get_conn() as workspace:
+            self._settings = DynamicTableCatalogHook(self.catalog_conn_id, self.catalogs_file).settings()
+            with open_workspace(self._settings) as workspace:
                 return self._decide(context, workspace, event)
         except DynamicTableError as error:
             kind = AirflowException if isinstance(error, _CURABLE) else AirflowFailException
@@ -99,6 +101,7 @@ class DecideOperator(ReportsCommits):
             refresh = recorded_refresh(workspace, version)
             if stage.state is StageState.COMMITTED and refresh is not None and is_reported(refresh):
                 skip(context, f"Airflow has an asset event of version {version.number} of {self.table} already.")
+            self.note_commits(version.token)
             return report_commit(context, self, version, refresh, refresh.schedule_time if refresh else None)
         refresh = workspace.ledger.get_refresh(stage.token)
         if stage.state is StageState.QUARANTINED and not answer:

@@ -20,6 +20,7 @@ from airflow_dynamic_tables.dags.doc_md import describe_table
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError, UpstreamSuspendedError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import configured_connection
+from airflow_dynamic_tables.operators.lineage.emitting import EmitsLineage
 from airflow_dynamic_tables.operators.links import SparkLink, TableLink
 from airflow_dynamic_tables.operators.reconcilers import beside_ours, count_last_failure
 from airflow_dynamic_tables.operators.reporting import ReportsCommits, as_airflow, check_partition_events, report_commit, skip
@@ -59,7 +60,7 @@ _NOT_MAPPED = (
 )
 
 
-class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
+class DynamicTableRefreshOperator(ReportsCommits, EmitsLineage, RunsSpark):
     """Refresh one dynamic table: wait for its parents, begin, spark-submit, commit; all before success is reported.
 
     The definition sets pool, retries, callbacks and Spark options. The table's asset is an outlet.
@@ -111,6 +112,11 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
         if self.get_closest_mapped_task_group() is not None:
             raise ConfigurationError(f"{self.task_id}: {_NOT_MAPPED}")
 
+    @property
+    def lineage_query(self) -> str:
+        """The query of the table."""
+        return self.table.query
+
     @classmethod
     def partial(cls, **_kwargs: Any) -> NoReturn:
         """Reject task mapping."""
@@ -151,10 +157,11 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
             self._wait_for_parents(context, workspace, request, deadline)
             self._token = request.token
             commits: list[Version] = []
-            listening = workspace.with_listener(collecting(commits))
+            listening = self.noting(workspace).with_listener(collecting(commits))
             outcome = run(listening, request, partial(self._submit_plan, context, workspace), self._kill_spark)
             if isinstance(outcome, Skipped):
                 if not commits:
+                    self.note_skip(self.table.identifier, outcome)
                     skip(context, str(outcome.reason))
                 log.info("Nothing more was done: %s", outcome.reason)
             *earlier, last = commits

@@ -7,20 +7,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, Context
+from airflow.providers.common.compat.sdk import AirflowException, Context
 
 from airflow_dynamic_tables.dags.declared import load_every
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, DynamicTableCatalogHook
+from airflow_dynamic_tables.operators.lineage.emitting import EmitsLineage
 from airflow_dynamic_tables.operators.reporting import LATE_EVENTS, report_missing
 from airflow_dynamic_tables.services.deployments.diffing import no_longer_declared
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 log = logging.getLogger(__name__)
 
 
-class SweepOperator(BaseOperator):
+class SweepOperator(EmitsLineage):
     """Settle stages without an owner, delete leftovers of zombie tasks, prune the history, and emit missing asset events.
 
     A task that was killed after its commit, or whose success Airflow did not accept, has no asset event, so this task emits it. A
@@ -49,8 +50,10 @@ class SweepOperator(BaseOperator):
             are no longer declared (``undeclared``), ``None`` if unknown.
         """
         try:
-            with DynamicTableCatalogHook(self.catalog_conn_id, self.catalogs_file).get_conn() as workspace:
+            self._settings = DynamicTableCatalogHook(self.catalog_conn_id, self.catalogs_file).settings()
+            with open_workspace(self._settings) as workspace:
                 swept = {**asdict(sweep(workspace)), "reported": report_missing(context, self, workspace)}
+                self.note_commits(*swept["reported"])
                 report = {**swept, "undeclared": self._undeclared(workspace)}
         except DynamicTableError as error:
             raise AirflowException(str(error)) from error

@@ -14,6 +14,7 @@ from airflow_dynamic_tables.dags.declared import default_args_of, task_settings
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION
+from airflow_dynamic_tables.operators.lineage.emitting import EmitsLineage
 from airflow_dynamic_tables.operators.links import SparkLink, TableLink
 from airflow_dynamic_tables.operators.reporting import as_airflow, skip
 from airflow_dynamic_tables.operators.run_arguments import date_of
@@ -22,7 +23,7 @@ from airflow_dynamic_tables.services.refresh.verifying import NOT_VERIFIABLE, Ve
 from airflow_dynamic_tables.services.workspace import open_workspace
 
 
-class VerifyOperator(RunsSpark):
+class VerifyOperator(EmitsLineage, RunsSpark):
     """Verify the partitions of a table whose turn is on the day of the run; fail if some differ. Nothing is published.
 
     The definition sets pool, retries, Spark options and ``on_failure_callback``.
@@ -48,6 +49,11 @@ class VerifyOperator(RunsSpark):
         self.catalog_conn_id = catalog_conn_id
         self.catalogs_file = catalogs_file
 
+    @property
+    def lineage_query(self) -> str:
+        """The query of the table."""
+        return self.table.query
+
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base method returns nothing
         """Verify the table.
 
@@ -59,7 +65,7 @@ class VerifyOperator(RunsSpark):
             self._settings = self.catalog_hook().settings()
             with open_workspace(self._settings) as workspace:
                 submit = partial(self._submit_plan, context, workspace)
-                found = verify_turn(workspace, self.table, self.sources, day, submit, self._kill_spark)
+                found = verify_turn(self.noting(workspace), self.table, self.sources, day, submit, self._kill_spark)
         except NOT_VERIFIABLE as error:
             skip(context, str(error))
         except DynamicTableError as error:

@@ -24,11 +24,12 @@ class Operation(StrEnum):
     COMPACTION = "compaction"
     PUBLISH = "publish"
     HOLD = "hold"
+    RENAME = "rename"
     VERIFICATION = "verification"
 
 
 class Ending(StrEnum):
-    """How a write ended. ``RELEASED`` is a hold, a verification, or a compaction with nothing to do."""
+    """How a write ended. ``RELEASED`` is a hold, a rename, a verification, or a compaction with nothing to do."""
 
     COMMITTED = "committed"
     SKIPPED = "skipped"

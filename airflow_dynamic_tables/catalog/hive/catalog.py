@@ -41,6 +41,7 @@ from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import PREFIX, file_uri
 from airflow_dynamic_tables.clients.stores import EntryStore, MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.lineage import DatasetName, metastore_symlink
 from airflow_dynamic_tables.core.partitions import PartitionSpec
 from airflow_dynamic_tables.core.schema import partition_name, partition_of
 from airflow_dynamic_tables.exceptions import (
@@ -307,6 +308,10 @@ class HiveCatalog(HiveFunctions):
 
     def stores(self) -> tuple[MetastoreStore, EntryStore]:
         return MetastoreStore(self.name, self.metastore), EntryStore(self.name, self.location)
+
+    def dataset_names(self, path: ObjectPath, location: str | None) -> tuple[DatasetName, ...]:
+        symlink = metastore_symlink(self.metastore.uri, path.database, path.name)
+        return *super().dataset_names(path, location), symlink
 
     def check_path(self, path: ObjectPath) -> None:
         self.session.check_name("database", path.database, MAX_DATABASE_NAME)

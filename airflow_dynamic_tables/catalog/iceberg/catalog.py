@@ -68,6 +68,7 @@ from airflow_dynamic_tables.clients.iceberg.servers import IcebergServer
 from airflow_dynamic_tables.clients.retrying import CONFLICTS, after_conflicts
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.lineage import DatasetName
 from airflow_dynamic_tables.core.partitions import PartitionSpec
 from airflow_dynamic_tables.exceptions import (
     AlreadyExistsError,
@@ -436,6 +437,10 @@ class IcebergCatalog(IcebergTables):
 
     def stores(self) -> tuple[IcebergStore]:
         return (self.store(),)
+
+    def dataset_names(self, path: ObjectPath, location: str | None) -> tuple[DatasetName, ...]:
+        symlink = self.session.server.symlink(path)
+        return *super().dataset_names(path, location), *([symlink] if symlink is not None else [])
 
     def check_path(self, path: ObjectPath) -> None:
         self.session.check_name("database", path.database)

@@ -22,6 +22,8 @@ from pyiceberg.exceptions import (
 )
 
 from airflow_dynamic_tables.clients.files import as_os_errors
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.lineage import DatasetName, metastore_symlink
 from airflow_dynamic_tables.exceptions import (
     AlreadyExistsError,
     CatalogUnavailableError,
@@ -29,7 +31,7 @@ from airflow_dynamic_tables.exceptions import (
     MissingExtraError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.redaction import HIDDEN, is_secret_name
+from airflow_dynamic_tables.redaction import HIDDEN, has_password, is_secret_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,21 @@ class IcebergServer:
     def traits(self) -> ServerKind:
         """The characteristics of its kind."""
         return KINDS[self.kind]
+
+    def symlink(self, path: ObjectPath) -> DatasetName | None:
+        """Return the name of a table in OpenLineage besides that of its location, as Spark's listener gives it.
+
+        That of Glue contains the number of an account, which only its own properties tell; a database has none.
+        """
+        uri = str(self.properties.get("uri", ""))
+        if self.kind == "hive":
+            return metastore_symlink(uri, path.database, path.name)
+        if self.kind == "rest" and not has_password(uri):
+            return DatasetName(uri, f"{path.database}.{path.name}")
+        region, account = self.properties.get("glue.region"), self.properties.get("glue.id")
+        if self.kind == "glue" and region and account:
+            return DatasetName(f"arn:aws:glue:{region}:{account}", f"table/{path.database}/{path.name}")
+        return None
 
     def connect(self) -> Catalog:
         """Create a client; a REST catalog is asked for its configuration.

@@ -156,6 +156,12 @@ class PostgresServer:
         plain = URL.create("jdbc:postgresql", host=self._url.host, port=self._url.port, database=database, query=query)
         return plain.render_as_string()
 
+    @property
+    def dataset_namespace(self) -> str:
+        """The namespace of its tables in OpenLineage."""
+        host = f"[{self._url.host}]" if ":" in (self._url.host or "") else self._url.host
+        return f"postgres://{host}:{self._url.port or 5432}"
+
     @contextmanager
     def connected(self, database: str) -> Iterator[OpenDatabase]:
         """A connection to a database for the duration of the body.

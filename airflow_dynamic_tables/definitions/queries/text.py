@@ -7,12 +7,13 @@ quotes within a hint, and does not count a hint within a comment. Text that only
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.lineage import ColumnOrigin
 from airflow_dynamic_tables.core.refresh.conditions import SourceFilters
 from airflow_dynamic_tables.core.refresh.frozen import FrozenCondition
 from airflow_dynamic_tables.core.refresh.key_joins import KeyJoins
@@ -312,6 +313,16 @@ def merge_rule(
     from airflow_dynamic_tables.definitions.queries import merge_rules
 
     return merge_rules.merge_rule(query, source, types, settings)
+
+
+def column_origins(query: str, columns: Mapping[str, Sequence[str]]) -> dict[str, tuple[ColumnOrigin, ...]]:
+    """Return the columns of tables that each column of the result of a query derives from; empty if it is not analysed.
+
+    :param columns: the columns of the tables, by full table names.
+    """
+    from airflow_dynamic_tables.definitions.queries import column_origins as tracing
+
+    return tracing.find_origins(query, columns)
 
 
 def source_filters(

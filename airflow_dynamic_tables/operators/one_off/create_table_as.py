@@ -15,6 +15,7 @@ from airflow_dynamic_tables.dags.declared import load_every
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import configured_connection
+from airflow_dynamic_tables.operators.lineage.emitting import EmitsLineage
 from airflow_dynamic_tables.operators.links import SparkLink
 from airflow_dynamic_tables.operators.reconcilers import beside_ours
 from airflow_dynamic_tables.operators.reporting import as_airflow
@@ -32,7 +33,7 @@ _HOW = {"format": None, "partitioned_by": (), "comment": None, "timezone": "UTC"
 """Arguments for the created table, with their defaults."""
 
 
-class CreateTableAsOperator(RunsSpark):
+class CreateTableAsOperator(EmitsLineage, RunsSpark):
     """Create a table from a query: begin, spark-submit, commit; all before success is reported. On failure, no table exists.
 
     Table, query and table properties are templates; a query that ends with ``.sql`` is a file name. Its callbacks reconcile by
@@ -84,6 +85,11 @@ class CreateTableAsOperator(RunsSpark):
         self.catalogs_file = Path(how["catalogs_file"]) if how["catalogs_file"] else beside
         self.catalog_conn_id = catalog_conn_id or configured_connection()
 
+    @property
+    def lineage_query(self) -> str:
+        """The query of the table."""
+        return self.query
+
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base method returns nothing
         """Create the table.
 
@@ -105,7 +111,7 @@ class CreateTableAsOperator(RunsSpark):
         with open_workspace(self._settings) as workspace:
             self._token = str(ti.id)
             made = create_table_as(
-                workspace,
+                self.noting(workspace),
                 definitions,
                 wanted,
                 (self._token, owner_of(ti.dag_id, ti.run_id, ti.task_id)),

@@ -35,6 +35,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.registry import check_held
 from airflow_dynamic_tables.services.names import check_names
+from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.tables.entries import (
     altered,
     check_owner,
@@ -307,7 +308,7 @@ def _renamed_to(workspace: Workspace, registered: RegisteredTable, new: TableIde
     target = workspace.table(new, entry.format).folder()
     if target and list_entries(target):
         raise ConflictError(f"{target} holds files of an earlier table {new}; delete them, or choose another name.")
-    with held(workspace, registered, "rename"):
+    with held(workspace, registered, "rename", Operation.RENAME):
         delete_workflow(workspace, entry)  # the workflow refreshes the former name
         former = str(identifier)
         workspace.change(identifier, lambda now: replace(now, refresh_handler=now.refresh_handler.being_renamed(former)))

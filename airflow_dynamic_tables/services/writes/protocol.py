@@ -238,7 +238,7 @@ def staged_write(
 
 
 @contextmanager
-def held(workspace: Workspace, registered: RegisteredTable, what: str) -> Iterator[None]:
+def held(workspace: Workspace, registered: RegisteredTable, what: str, operation: Operation = Operation.HOLD) -> Iterator[None]:
     """Hold the lease of a table while the body runs.
 
     :raises ConflictError: if the table is being refreshed.
@@ -246,7 +246,7 @@ def held(workspace: Workspace, registered: RegisteredTable, what: str) -> Iterat
     token = f"{what}-{uuid4()}"
     location = f"{registered.loaded.folder() or ''}/{token}"  # nothing is written there
     stage = new_stage(workspace, registered, token, f"a {what} ({token})", location)
-    with staged_write(workspace, Operation.HOLD, stage, registered.lake_table.stage(token)):
+    with staged_write(workspace, operation, stage, registered.lake_table.stage(token)):
         yield
 
 
