@@ -19,7 +19,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / ".set-up"
 UV = "uv==0.13.8"
-PROJECT = ".[pyspark,postgres,hive,hdfs,s3,delta,glue,openlineage]"
+PROJECT = ".[pyspark,postgres,hive,hdfs,s3,gcs,azure,delta,glue,openlineage]"
 INPUTS = ("pyproject.toml", "constraints.txt", "scripts/setup.py")
 
 

@@ -30,7 +30,7 @@ BROUGHT_BY = {
 }
 """Modules that come with a library, of which it says itself which versions it takes."""
 
-CALENDAR = {"fsspec", "gcsfs", "s3fs"}
+CALENDAR = {"adlfs", "fsspec", "gcsfs", "s3fs"}
 """Libraries whose versions are months, so that a bound would only say when; nothing private of them is used."""
 
 

@@ -24,12 +24,12 @@ import fsspec
 from airflow_dynamic_tables.core.schema import is_hidden
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, MissingExtraError
 
-_OBJECT_STORES = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
+_OBJECT_STORES = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure"}
 """The extra of this package with the client of an object store's scheme."""
 
 _EXTRAS = {**_OBJECT_STORES, "hdfs": "hdfs"}
 
-_CLIENTS = frozenset({"aiohttp", "botocore", "gcsfs", "hdfs_native"})
+_CLIENTS = frozenset({"adlfs", "aiohttp", "azure", "botocore", "gcsfs", "google", "hdfs_native"})
 """Packages of clients whose errors are not ``OSError``."""
 
 
@@ -104,7 +104,8 @@ def found(system: FileSystem, path: str, withdirs: bool = False) -> dict[str, Ma
     """
     with _listing(path):
         infos: dict[str, Mapping[str, Any]] = system.find(path, withdirs=withdirs, detail=True)
-        return infos
+        # Of the path of a file, adlfs returns the name alone.
+        return infos if isinstance(infos, dict) else {name: system.info(name) for name in infos}
 
 
 def info_of(system: FileSystem, path: str) -> Mapping[str, Any] | None:
@@ -247,8 +248,7 @@ def create_text(uri: str, text: str) -> None:
     system, path = file_system(uri)
     system.makedirs(path.rpartition("/")[0], exist_ok=True)
     try:
-        with system.open(path, "xb") as stream:
-            stream.write(text.encode("utf-8"))
+        system.pipe_file(path, text.encode("utf-8"), mode="create")  # one request, whose condition every store checks
     except FileExistsError:
         raise
     except OSError:
@@ -312,7 +312,8 @@ def list_files(uri: str) -> dict[str, Mapping[str, Any]]:
     """Data files below a folder: full URI to fsspec's info (``size``, and a time or tag of the last change).
 
     Names that begin with a dot or an underscore, or are in such a folder, are not data (Spark's rule). A link to a folder counts
-    as a folder. URIs in an object store keep the scheme of ``uri``, because Spark knows ``s3a://`` and often no ``s3://``.
+    as a folder. URIs in an object store begin as ``uri``: Spark knows ``s3a://`` and often no ``s3://``, and a URI of Azure names
+    the account, which its path does not.
 
     :raises FileNotFoundError: when the file or folder does not exist.
     :raises CatalogUnavailableError: names a folder that cannot be listed.
@@ -323,9 +324,8 @@ def list_files(uri: str) -> dict[str, Mapping[str, Any]]:
     if not infos and info_of(system, path) is None:
         raise FileNotFoundError(uri)
     root = path.rstrip("/")
-    scheme = uri.partition("://")[0]
     return {
-        f"{scheme}://{name}" if is_object_store(uri) else system.unstrip_protocol(name): info
+        f"{uri.rstrip('/')}{name[len(root) :]}" if is_object_store(uri) else system.unstrip_protocol(name): info
         for name, info in sorted(infos.items())
         # An object store marks an empty folder by an object whose name ends with a slash.
         if not name.endswith("/") and not is_hidden(name[len(root) :])
@@ -379,7 +379,10 @@ class FileEntry:
 
 def real_path(uri: str) -> str:
     """As :func:`plain_path`, with ``..`` and links resolved."""
-    system, path = file_system(uri)
+    return _resolved(*file_system(uri))
+
+
+def _resolved(system: FileSystem, path: str) -> str:
     return os.path.realpath(path) if "file" in system.protocol else posixpath.normpath(path)
 
 
@@ -534,9 +537,10 @@ class _Inside:
     """Checks that paths are below a folder, both by name and after resolving links."""
 
     def __init__(self, root: str) -> None:
-        self.path = plain_path(root)
+        self._system, path = file_system(root)
+        self.path = path.rstrip("/")
         self._root = root
-        self._real = real_path(root)
+        self._real = _resolved(self._system, path)
         self._known: set[str] = set()
 
     def check(self, path: str) -> None:
@@ -553,8 +557,7 @@ class _Inside:
 
     def _is_really_inside(self, folder: str) -> bool:
         if folder not in self._known:
-            scheme = self._root.partition("://")[0] if "://" in self._root else "file"
-            real = real_path(f"{scheme}://{folder}")
+            real = _resolved(self._system, folder)
             if real != self._real and not real.startswith(f"{self._real}/"):
                 return False
             self._known.add(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -74,7 +75,9 @@ def _download(engine: Mapping[str, Any], folder: Path) -> None:
         for program in [*folder.rglob("bin/*"), *folder.rglob("jspawnhelper")]:
             program.chmod(0o755)
         return
-    if "archive" in engine:
+    if "npm" in engine:
+        found = _npm(engine["npm"], engine["before"], folder)
+    elif "archive" in engine:
         with tempfile.TemporaryDirectory(dir=folder) as once:
             _maven("copy", f"-Dartifact={engine['archive']}", Path(once), f"-Dmaven.repo.local={once}/repository")
             (file,) = Path(once).glob("*.tar.gz")
@@ -121,6 +124,16 @@ def _maven(goal: str, argument: str, folder: Path, *options: str) -> None:
     if shutil.which("mvn") is None:
         missing_service("needs Maven: apt-get install -y maven")
     _run("mvn", "--quiet", "--batch-mode", f"dependency:{goal}", argument, f"-DoutputDirectory={folder}", *options)
+
+
+def _npm(package: str, before: str, folder: Path) -> str:
+    """Install a package as of a day, and return the checksum of what npm has installed."""
+    if shutil.which("npm") is None:
+        missing_service("needs npm: apt-get install -y npm")
+    options = ("--no-audit", "--no-fund", "--ignore-scripts", f"--before={before}")
+    _run("npm", "install", "--prefix", str(folder), *options, package)
+    installed = json.loads((folder / "node_modules" / ".package-lock.json").read_text())["packages"]
+    return hashlib.sha256("".join(f"{name}  {installed[name]['integrity']}\n" for name in sorted(installed)).encode()).hexdigest()
 
 
 def _run(*command: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from airflow_dynamic_tables.clients.files import as_os_errors, file_system, keep_names, list_entries, open_file
+from airflow_dynamic_tables.clients.files import as_os_errors, file_system, is_object_store, keep_names, list_entries, open_file
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, CommitUnknownError, UnsupportedError
 
 _T = TypeVar("_T")
@@ -45,13 +45,13 @@ def put_if_absent(uri: str, content: bytes) -> bool:
     system, path = file_system(uri)
     if "file" in system.protocol:
         return _link(Path(path), content)
-    if "s3" in system.protocol:
+    if is_object_store(uri):
         return _put(system, path, content)
     if "hdfs" in system.protocol:
         return _rename(system, path, content)
     raise UnsupportedError(
-        f"{uri}: Delta tables are committed on a local disk, in S3 or in HDFS; of {uri.partition(':')[0]} it is not known here "
-        "how to write a file only when there is none."
+        f"{uri}: Delta tables are committed on a local disk, in S3, Google Cloud Storage, Azure or HDFS; of "
+        f"{uri.partition(':')[0]} it is not known here how to write a file only when there is none."
     )
 
 
@@ -133,11 +133,16 @@ def _rename(system: Any, path: str, content: bytes) -> bool:
 
 
 def _put(system: Any, path: str, content: bytes) -> bool:
-    """Conditional put (``If-None-Match: *``) in a bucket whose store is known to enforce the condition."""
+    """Conditional put in a bucket whose store is known to enforce the condition.
+
+    It is ``If-None-Match: *`` in S3 and Azure, and ``ifGenerationMatch=0`` in Google Cloud Storage.
+    """
     _prove(system, path.rpartition("/")[0])
+    # Of Azure, the condition is that of the last request, which makes the parts an object.
+    in_one_request = {} if "abfs" in system.protocol else {"chunksize": _WHOLE}
     try:
         with as_os_errors():
-            system.pipe_file(path, content, mode="create", chunksize=_WHOLE)
+            system.pipe_file(path, content, mode="create", **in_one_request)
     except OSError as error:
         is_there = _is_there(system, path)
         if is_there and (_is_taken(error) or isinstance(error, PermissionError)):
@@ -166,7 +171,7 @@ def _is_there(system: Any, path: str) -> bool | None:
 
 def _prove(system: Any, folder: str) -> None:
     """Check, once per process and bucket, that the store enforces the condition; some stores ignore it and overwrite silently."""
-    bucket = f"{system.endpoint_url or (system.client_kwargs or {}).get('endpoint_url')}/{folder.partition('/')[0]}"
+    bucket = f"{system.protocol}{system.storage_options}/{folder.partition('/')[0]}"
     if bucket in _proven:
         return
     probe = f"{folder}/{_PROBE}"

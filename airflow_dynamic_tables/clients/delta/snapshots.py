@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from airflow_dynamic_tables.clients.delta.log import DeltaLog
-from airflow_dynamic_tables.clients.files import file_system, is_object_store
+from airflow_dynamic_tables.clients.files import FileSystem, file_system, is_object_store
 from airflow_dynamic_tables.core.refresh.conditions import ColumnRange
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.core.types import Array, DataType, Field, Map, Primitive, Struct, parse_type, type_from_json
@@ -311,11 +312,15 @@ def _check_signs(location: str) -> None:
 def storage_options(location: str) -> dict[str, str]:
     """Options by which delta-rs reaches the store of a location, derived from fsspec's configuration or the environment."""
     system, _ = file_system(location)
-    if "s3" not in system.protocol:
-        return {}
+    options = next((options for scheme, options in _OPTIONS.items() if scheme in system.protocol), None)
+    said = options(system) if options is not None else {}
+    return {name: str(value) for name, value in said.items() if value}
+
+
+def _s3_options(system: FileSystem) -> dict[str, Any]:
     client = dict(system.client_kwargs or {})
     endpoint = system.endpoint_url or client.get("endpoint_url")
-    said = {
+    return {
         "aws_endpoint_url": endpoint,
         "aws_access_key_id": system.key or client.get("aws_access_key_id"),
         "aws_secret_access_key": system.secret or client.get("aws_secret_access_key"),
@@ -324,7 +329,36 @@ def storage_options(location: str) -> dict[str, str]:
         "aws_skip_signature": "true" if system.anon else None,
         "aws_allow_http": "true" if str(endpoint or "http:").startswith("http:") else None,
     }
-    return {name: str(value) for name, value in said.items() if value}
+
+
+def _gcs_options(system: FileSystem) -> dict[str, Any]:
+    endpoint = system.storage_options.get("endpoint_url") or os.environ.get("STORAGE_EMULATOR_HOST")
+    token = system.storage_options.get("token")
+    return {
+        "google_base_url": endpoint,
+        "google_service_account": token if isinstance(token, str) and token.endswith(".json") else None,
+        "google_skip_signature": "true" if endpoint or token == "anon" else None,
+        "allow_http": "true" if str(endpoint).startswith("http:") else None,
+    }
+
+
+def _azure_options(system: FileSystem) -> dict[str, Any]:
+    service = system.service_client
+    settings = dict(part.partition("=")[::2] for part in (system.connection_string or "").split(";"))
+    return {
+        "azure_storage_account_name": service.account_name,
+        "azure_storage_endpoint": service.url.rstrip("/"),
+        "azure_storage_account_key": system.account_key or settings.get("AccountKey"),
+        "azure_storage_sas_token": system.sas_token or settings.get("SharedAccessSignature"),
+        "azure_storage_client_id": system.client_id,
+        "azure_storage_client_secret": system.client_secret,
+        "azure_storage_tenant_id": system.tenant_id,
+        "allow_http": "true" if service.url.startswith("http:") else None,
+    }
+
+
+_OPTIONS: Mapping[str, Callable[[FileSystem], dict[str, Any]]] = {"s3": _s3_options, "gs": _gcs_options, "abfs": _azure_options}
+"""Options by a protocol of fsspec's file system."""
 
 
 def _address(location: str) -> str:

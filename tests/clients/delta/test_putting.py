@@ -79,5 +79,7 @@ def test_a_disk_that_keeps_no_names_of_folders_has_the_entry(tmp_path: Path, mon
 
 
 def test_a_store_of_which_nothing_is_known_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="committed on a local disk, in S3 or in HDFS; of memory it is not known"):
+    with pytest.raises(
+        UnsupportedError, match="committed on a local disk, in S3, Google Cloud Storage, Azure or HDFS; of memory it is not known"
+    ):
         put_if_absent("memory://lake/t/_delta_log/1", b"x")
