@@ -19,6 +19,7 @@ from airflow_dynamic_tables.services.refresh.dirty_partitions import DirtySearch
 from airflow_dynamic_tables.services.refresh.frozen_partitions import FrozenPartitions, frozen_partitions
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
+from airflow_dynamic_tables.services.writes.leases import is_abandoned
 
 _INSTANT = timedelta(microseconds=1)
 
@@ -67,7 +68,8 @@ def _named(
 
 def _without_held(workspace: Workspace, request: RefreshRequest, late: LateChanges) -> LateChanges:
     """Return late changes without those that another refresh, such as a backfill, is replacing now."""
-    stages = workspace.ledger.list_stages(request.table.identifier, HOLDING)
+    held = workspace.ledger.list_stages(request.table.identifier, HOLDING)
+    stages = [stage for stage in held if stage.owner != request.owner and not is_abandoned(workspace, stage)]
     free = [spec for spec in late.partitions if not any(stage.partitions.overlaps(PartitionSet.of([spec])) for stage in stages)]
     return replace(late, partitions=PartitionSet.of(free))
 

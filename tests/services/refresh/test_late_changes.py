@@ -128,6 +128,14 @@ class TestRefresh:
         bench.refresh(6)
         assert bench.rows() == bench.expected()
 
+    def test_a_refresh_that_was_killed_hides_no_late_partition(self, bench: Bench) -> None:
+        bench.refresh(4)
+        bench.write(1, 10)
+        bench.tick = 5
+        begin(bench.workspace, bench.request())
+        bench.refresh(6)
+        assert bench.rows() == bench.expected()
+
     def test_a_rollback_makes_the_partitions_of_undone_versions_late(self, bench: Bench) -> None:
         bench.refresh(4)
         bench.write(1, 10)
