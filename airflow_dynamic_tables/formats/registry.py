@@ -76,6 +76,9 @@ SOURCES: dict[tuple[str, str], Module] = {
 PAST_SOURCES: dict[tuple[str, str], Module] = {("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:bind_at", "delta")}
 """Functions that bind sources to an earlier version."""
 
+READ_CHECKS: dict[tuple[str, str], Module] = {("jdbc", "postgres"): Module(f"{_HERE}.postgres.table:check_read", "postgres")}
+"""Functions that check that a job read the bound version of a source, where reading another one is no error."""
+
 COUNTERS: dict[tuple[str, str], Module] = {
     **dict.fromkeys((("parquet", ANYWHERE), ("orc", ANYWHERE)), Module(f"{_HERE}.plain:count")),
     ("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:count", "delta"),
@@ -177,6 +180,16 @@ def bind_at(source: Source, stores: Sequence[Store], view: str, conf: Mapping[st
     if not any(source.format == name for name, _ in PAST_SOURCES):
         raise UnsupportedError(f"{source.identifier} changed, and no earlier version of it can be read")
     return _answer(SourceBinding, PAST_SOURCES, source, stores, view, conf or {}, version)
+
+
+def check_read(binding: SourceBinding, stores: Sequence[Store]) -> None:
+    """Check that a job that has ended read the bound version of a source.
+
+    :raises CommitRejectedError: if it may have read other rows.
+    """
+    for store in stores:
+        if module := READ_CHECKS.get((binding.format, store.kind)):
+            module.load()(binding, store)
 
 
 def tells_news(table_format: str) -> bool:

@@ -8,6 +8,7 @@ represent other times than those of the server.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import date, datetime
@@ -16,7 +17,7 @@ from typing import Any
 
 from airflow_dynamic_tables.clients.files import Deleted
 from airflow_dynamic_tables.clients.postgres.ddl import TableName, is_array, spark_type, without_arguments
-from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresServer, quote
+from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresError, PostgresServer, quote
 from airflow_dynamic_tables.clients.postgres.tables import (
     PostgresTable,
     check_rights,
@@ -27,20 +28,28 @@ from airflow_dynamic_tables.clients.postgres.tables import (
     types_of,
 )
 from airflow_dynamic_tables.clients.stores import PostgresStore
-from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
+from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier, folder_name
 from airflow_dynamic_tables.core.partitions import NULL_PARTITION, PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding, TimeColumn
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schema import TableLayout, spark_ddl
 from airflow_dynamic_tables.core.versions import Version
-from airflow_dynamic_tables.exceptions import ConfigurationError, StageRejectedError, TableNotFoundError, UnsupportedError
+from airflow_dynamic_tables.exceptions import (
+    CommitRejectedError,
+    ConfigurationError,
+    StageRejectedError,
+    TableNotFoundError,
+    UnsupportedError,
+)
 from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable, RowCounts, TableContent, Undone, kept_version
 from airflow_dynamic_tables.formats.postgres import records
 from airflow_dynamic_tables.formats.postgres.checking import DefinedTable, check_free, find
 from airflow_dynamic_tables.formats.postgres.records import Record
 from airflow_dynamic_tables.formats.postgres.row_versions import state_of
 from airflow_dynamic_tables.formats.postgres.stage import JdbcStagedTable, Once, OneOffStagedTable, delete_left, layout_of
+
+log = logging.getLogger(__name__)
 
 
 class JdbcTable(LakeTable):
@@ -284,6 +293,50 @@ def _state(source: Source, server: PostgresServer, table: PostgresTable, snapsho
     with server.at_snapshot(database, snapshot) as opened:
         columns = spark_ddl(columns_of(opened, table))
         return state_of(opened, table, source, source.version_column) or unknown, columns
+
+
+_FILES = """
+WITH RECURSIVE tree AS (
+  SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  WHERE n.nspname = %(schema)s AND c.relname = %(name)s AND c.relkind IN ('r', 'p')
+  UNION SELECT i.inhrelid FROM pg_inherits i JOIN tree ON i.inhparent = tree.oid
+)
+SELECT c.oid, c.relfilenode AS file FROM tree JOIN pg_class c ON c.oid = tree.oid
+"""
+"""The files of a table and its children. Unlike functions such as ``pg_relation_filenode``, it is true of the snapshot."""
+
+
+def check_read(binding: SourceBinding, store: PostgresStore) -> None:
+    """Check that a table still has the files that it had in the snapshot that Spark has read.
+
+    In PostgreSQL, ``TRUNCATE``, ``DROP TABLE`` and an ``ALTER TABLE`` that writes rows again concern earlier snapshots, too: a
+    query that begins afterwards finds no rows.
+
+    :raises CommitRejectedError: if it has other files.
+    """
+    path = TableIdentifier.parse(binding.identifier).path
+    server = store.server
+    snapshot = binding.options["sessionInitStatement"].rpartition("SNAPSHOT ")[2].strip("'")
+    try:
+        with server.at_snapshot(path.database, snapshot) as then:
+            table = find_table(then, path.name)
+            read = _files(then, table) if table is not None else set()
+    except PostgresError as error:
+        log.warning("It is not known whether %s was truncated while it was read: %s", binding.identifier, error)
+        return
+    if table is not None:
+        with server.connected(path.database) as database:
+            if read <= _files(database, table):
+                return
+    raise CommitRejectedError(
+        f"{binding.identifier} was truncated, rewritten or made again after the snapshot of this refresh, so that Spark may have "
+        "read none of its rows. Nothing was committed; refresh again. To load it beside refreshes, use DELETE, not TRUNCATE."
+    )
+
+
+def _files(database: OpenDatabase, table: PostgresTable) -> set[tuple[int, int]]:
+    found = database.rows(_FILES, {"schema": table.schema, "name": table.name})
+    return {(row.oid, row.file) for row in found}
 
 
 def count(source: Source, store: PostgresStore, partition: Mapping[str, str], least: int) -> int:

@@ -16,6 +16,7 @@ from uuid import NAMESPACE_URL, uuid5
 from airflow_dynamic_tables.catalog.values import Asked
 from airflow_dynamic_tables.clients.files import make_private_folders, write_text
 from airflow_dynamic_tables.core.formats import FORMATS
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.refresh.expectations import Action, ExpectationResult
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding, named_times
@@ -31,6 +32,7 @@ from airflow_dynamic_tables.exceptions import (
     QuarantinedError,
     UnsupportedError,
 )
+from airflow_dynamic_tables.formats.registry import check_read
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, ReportState, Stage
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.outcomes import Operation
@@ -279,7 +281,7 @@ def commit(workspace: Workspace, attempt: Attempt) -> Version | Skipped:
     :return: the version, or why there is none: the table is already fresher, or a stream batch has no rows.
     :raises StageRejectedError: if there is no result, or it differs from the plan, or it violates an expectation.
     :raises QuarantinedError: if a decision by a person is required.
-    :raises CommitRejectedError: if the commit certainly did not land.
+    :raises CommitRejectedError: if the commit certainly did not land, or the job may have read other rows than planned.
     :raises CommitUnknownError: if it is unknown whether the commit landed.
     """
     write, planned = attempt.write, attempt.plan
@@ -295,6 +297,7 @@ def commit(workspace: Workspace, attempt: Attempt) -> Version | Skipped:
     }
     try:
         with write.step("commit"):
+            _check_reads(workspace, planned)
             check(workspace, attempt, result)
             refuse_empty(planned, result)
             still_fits = partial(_check_not_overtaken, workspace, attempt)
@@ -305,6 +308,15 @@ def commit(workspace: Workspace, attempt: Attempt) -> Version | Skipped:
         return _skipped(workspace, attempt, Reason(ReasonCode.NOTHING_TO_REFRESH, str(error)), is_empty=True)
     write.landed(version)
     return version
+
+
+def _check_reads(workspace: Workspace, planned: RefreshPlan) -> None:
+    """Check that the job read the planned version of each source.
+
+    :raises CommitRejectedError: if it may have read other rows.
+    """
+    for source in planned.sources if planned.stream is None else ():
+        check_read(source, workspace.readable(TableIdentifier.parse(source.identifier).catalog).stores())
 
 
 def _check_not_overtaken(workspace: Workspace, attempt: Attempt) -> None:
