@@ -10,6 +10,7 @@ from airflow_dynamic_tables.catalog.values import AnyTable, CatalogFunction, Cat
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.core.refresh.permissions import ability_of
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding
+from airflow_dynamic_tables.core.refresh.reasons import OnChange
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.model import DynamicTable
@@ -88,7 +89,8 @@ Names = tuple[TableIdentifier, ...]
 def inline_views(workspace: Workspace, table: DynamicTable, sources: Sources) -> DynamicTable:
     """Return the table with all views of catalogs inlined, and functions with their full names in its query.
 
-    A function without a database is looked up in the database of the table or view that calls it.
+    A function without a database is looked up in the database of the table or view that calls it. ``on_change`` of a view is
+    that of each table below it.
 
     :raises ConfigurationError: if a source declared as a view is not one.
     :raises CatalogError: if a view cannot be expanded, or the table reads itself through views.
@@ -104,7 +106,22 @@ def inline_views(workspace: Workspace, table: DynamicTable, sources: Sources) ->
         table,
         expanded_query=replace_tables(Cache.of_user().analyse(query), {view: text for view, (text, _) in inlined.items()}),
         upstream=tuple(dict.fromkeys(upstream)),
+        on_change=_on_change_below(table, {view: names for view, (_, names) in inlined.items()}),
     )
+
+
+_CAUTION = (OnChange.IGNORE, OnChange.AFFECTED, OnChange.REFRESH)
+"""From the policy that refreshes least to the one that refreshes most."""
+
+
+def _on_change_below(table: DynamicTable, views: Mapping[TableIdentifier, Names]) -> dict[str, OnChange]:
+    """Return the policy of each table below the query; of one that is read in several ways, the most cautious one."""
+    found: dict[str, OnChange] = {}
+    for name in table.upstream:
+        policy = table.on_change.get(str(name), OnChange.REFRESH)
+        for read in map(str, views.get(name, (name,))):
+            found[read] = max(found.get(read, policy), policy, key=_CAUTION.index)
+    return {read: policy for read, policy in found.items() if policy is not OnChange.REFRESH}
 
 
 def name_functions(workspace: Workspace, query: str, caller: TableIdentifier) -> str:

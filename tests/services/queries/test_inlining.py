@@ -93,6 +93,24 @@ class TestViews:
         assert inlined.expanded_query.count("`lake`.`sales`.`numbers`") == 3
         assert "v1" not in inlined.expanded_query
 
+    @pytest.mark.parametrize(
+        ("query", "policies", "expected"),
+        [
+            ("SELECT b.x FROM big b", "big: ignore", "ignore"),
+            ("SELECT b.x FROM big b", "big: affected", "affected"),
+            ("SELECT b.x FROM big b JOIN numbers n ON n.x = b.x", "big: ignore", "refresh"),
+            ("SELECT b.x FROM big b JOIN numbers n ON n.x = b.x", "big: ignore, numbers: affected", "affected"),
+        ],
+    )
+    def test_on_change_of_a_view_is_that_of_the_tables_below(
+        self, workspace: Workspace, tmp_path: Path, query: str, policies: str, expected: str
+    ) -> None:
+        create_view(workspace, TableIdentifier("lake", "sales", "v1"), "SELECT x FROM numbers")
+        create_view(workspace, BIG, "SELECT x FROM v1")
+        definitions = with_query(f'{query}", on_change: {{{policies}}}, comment: "', tmp_path)
+        inlined = inline_views(workspace, definitions.tables[TOTAL], definitions.sources)
+        assert inlined.on_change.get(str(NUMBERS), "refresh") == expected
+
     def test_short_names_of_a_view_are_of_its_own_database(self, workspace: Workspace, definitions: Definitions) -> None:
         catalog = workspace.catalog("lake")
         catalog.create_database("raw", CatalogDatabase())
