@@ -69,6 +69,9 @@ def source_mistakes(entry: Entry, declared: SourceDeclaration) -> Iterator[Mista
             yield entry.document.key_mistake((*entry.location, "options", option), problem)
     if problem := path_problem(declared.path):
         yield entry.mistake("path", problem)
+    if declared.version_column is not None and not FORMATS[declared.format].in_server:
+        problem = f"changes of a {declared.format} source are found without 'version_column'; remove it"
+        yield entry.document.key_mistake((*entry.location, "version_column"), problem)
     if entry.formats and (problem := entry.formats.source_problem(entry.identifier.catalog, declared.format)):
         yield entry.mistake("format", problem)
     if entry.dropped.isdisjoint({"watermark", "options", "complete_when", "partitioned_by"}):

@@ -132,8 +132,6 @@ class SourceDeclaration(Declaration):
             return self
         if self.conn_id is not None:
             raise ValueError(f"a source of format {self.format} has no 'conn_id'; remove it")
-        if self.version_column is not None and not traits.in_server:
-            raise ValueError(f"changes of a {self.format} source are found without 'version_column'; remove it")
         if traits.has_path and self.path is None:
             raise ValueError(f"a {self.format} source needs a 'path'")
         if not traits.has_path and self.path is not None:
