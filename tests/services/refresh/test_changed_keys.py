@@ -10,19 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from random import Random
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
-from pyiceberg.table import Table
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, IcebergType, IntegerType, LongType, NestedField, StringType
+from pyarrow import csv, orc
+from pyiceberg.types import DoubleType, IntegerType, LongType, StringType
+from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import PartitionSet
@@ -38,6 +34,8 @@ from airflow_dynamic_tables.services.refresh.preview import preview
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.workspace import Workspace
+from tests.support import jobs
+from tests.support.changing_sources import Columns, DeltaSource, IcebergSource, Row, as_arrow
 from tests.support.clock import Clock
 from tests.support.daily_facts import MARCH, by_day
 from tests.support.iceberg_tables import position_deletes, publish_deletes
@@ -65,8 +63,6 @@ dynamic_tables:
 
 JOIN = "SELECT f.ds, f.n * d.factor AS n FROM raw.facts f JOIN raw.dim d ON f.id = d.id"
 
-Row = tuple[Any, ...]
-Columns = dict[str, IcebergType]
 FACTS: Columns = {"ds": StringType(), "n": LongType(), "id": IntegerType(), "other": LongType(), "name": StringType()}
 DIM: Columns = {
     "id": LongType(),
@@ -76,92 +72,6 @@ DIM: Columns = {
     "price": DoubleType(),
     "kind": StringType(),
 }
-
-
-class IcebergSource:
-    """A table of an Iceberg catalog, written by PyIceberg."""
-
-    def __init__(self, workspace: Workspace, _: Path, name: str, columns: Columns, key: str | None) -> None:
-        self.definition = f"{{name: raw.{name}, format: iceberg}}"
-        catalog = workspace.catalog("lake").stores()[0].tables  # type: ignore[attr-defined]
-        catalog.create_namespace_if_not_exists("raw")
-        schema = Schema(*(NestedField(number, each, kind) for number, (each, kind) in enumerate(columns.items(), 1)))
-        spec = UNPARTITIONED_PARTITION_SPEC
-        if key is not None:
-            spec = PartitionSpec(PartitionField(list(columns).index(key) + 1, 1000, IdentityTransform(), key))
-        self._table: Table = catalog.create_table(f"raw.{name}", schema, partition_spec=spec)
-
-    @property
-    def table(self) -> Table:
-        return self._table.refresh()
-
-    def append(self, rows: pa.Table) -> None:
-        self.table.append(rows)
-
-    def overwrite(self, rows: pa.Table) -> None:
-        self.table.overwrite(rows)
-
-    def delete(self, condition: str) -> None:
-        self.table.delete(condition)
-
-    def forget(self) -> None:
-        """Expire all snapshots but the current one."""
-        table = self.table
-        others = [one.snapshot_id for one in table.snapshots() if one.snapshot_id != table.metadata.current_snapshot_id]
-        table.maintenance.expire_snapshots().by_ids(others).commit()
-
-    def add_column(self) -> None:
-        with self.table.update_schema() as update:
-            update.add_column("more", LongType())
-
-    def restore(self, number: int) -> None:
-        """Go back to an earlier version."""
-        table = self.table
-        snapshot = [one.snapshot_id for one in table.history()][-1 - number]
-        table.manage_snapshots().set_current_snapshot(snapshot).commit()
-
-
-class DeltaSource:
-    """A Delta table in a folder, written by delta-rs."""
-
-    def __init__(self, _: Workspace, folder: Path, name: str, columns: Columns, key: str | None) -> None:
-        self.folder = folder / name
-        self.definition = f"{{name: raw.{name}, format: delta, path: {self.folder}}}"
-        self._key = [key] if key else None
-        self.append(as_arrow([], columns))
-
-    def append(self, rows: pa.Table) -> None:
-        write_deltalake(self.folder, rows, partition_by=self._key, mode="append")
-
-    def overwrite(self, rows: pa.Table) -> None:
-        write_deltalake(self.folder, rows, partition_by=self._key, mode="overwrite")
-
-    def delete(self, condition: str) -> None:
-        DeltaTable(self.folder).delete(condition)
-
-    def forget(self) -> None:
-        """Delete the log before the current version."""
-        table = DeltaTable(self.folder)
-        table.create_checkpoint()
-        for version in range(table.version() + 1):
-            (self.folder / "_delta_log" / f"{version:020}.json").unlink()
-
-    def add_column(self) -> None:
-        table = DeltaTable(self.folder).to_pyarrow_table()
-        more = table.append_column("more", pa.nulls(table.num_rows, pa.int64()))
-        write_deltalake(self.folder, more, partition_by=self._key, mode="overwrite", schema_mode="overwrite")
-
-    def restore(self, number: int) -> None:
-        """Go back to an earlier version."""
-        table = DeltaTable(self.folder)
-        table.restore(table.version() - number)
-
-
-def as_arrow(rows: Sequence[Row], columns: Columns) -> pa.Table:
-    fields = (NestedField(number, name, kind) for number, (name, kind) in enumerate(columns.items(), 1))
-    schema = pa.schema([field.remove_metadata() for field in schema_to_pyarrow(Schema(*fields))])
-    schema = pa.schema([pa.field(each.name, pa.string() if each.type == pa.large_string() else each.type) for each in schema])
-    return pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema)
 
 
 @dataclass
@@ -522,109 +432,65 @@ def test_facts_in_a_folder_of_files(workspace: Workspace, clock: Clock, tmp_path
     assert shop.replaced() == [2], "the key is that of the partitions"
 
 
+@pytest.mark.parametrize("file_format", ["csv", "orc"])
+def test_facts_whose_files_are_not_read_here(workspace: Workspace, clock: Clock, tmp_path: Path, file_format: str) -> None:
+    clock.time = MARCH
+    dim = DeltaSource(workspace, tmp_path, "dim", DIM, None)
+
+    class Folder(DeltaSource):
+        """Files of another format than Parquet, without a log."""
+
+        def append(self, rows: pa.Table) -> None:
+            for day in set(rows["ds"].to_pylist()):
+                file = self.folder / f"ds={day}" / f"{uuid4()}.{file_format}"
+                file.parent.mkdir(exist_ok=True, parents=True)
+                (csv.write_csv if file_format == "csv" else orc.write_table)(rows.drop_columns("ds"), file)
+                age(file)
+
+    facts = Folder(workspace, tmp_path, "facts", FACTS, "ds")
+    schema = "n bigint, id int, other bigint, name string"
+    facts.definition = (
+        f"{{name: raw.facts, format: {file_format}, path: {facts.folder}, schema: '{schema}', partitioned_by: [ds]}}"
+    )
+    shop = Shop(workspace, clock, tmp_path, facts, dim)
+    shop.sell(*(sold(day, day, id=day, other=0, name="") for day in range(1, 4)))
+    shop.add(*(item(number, number) for number in range(1, 4)))
+    shop.refresh()
+    shop.add(item(3, 8))
+    why = f"are not known: it has the format {file_format}, whose files are not read here (UNREADABLE)"
+    assert why in shop.replaced(), "the plan says so"
+    assert why in shop.reason, "the history says so"
+
+
 def age(file: Path) -> None:
     """Let a file look as old as one of an hour ago."""
     stamp = datetime.now(UTC).timestamp() - 3600
     os.utime(file, (stamp, stamp))
 
 
-QUERIES: dict[str, tuple[str, str]] = {
-    "join": (JOIN, ""),
-    "left join": (LEFT, ""),
-    "dimension first": ("SELECT f.ds, f.n * d.factor AS n FROM raw.dim d JOIN raw.facts f ON f.id = d.id", ""),
-    "comma": ("SELECT f.ds, f.n * d.factor AS n FROM raw.facts f, raw.dim d WHERE d.factor > 2 AND f.id = d.id", ""),
-    "using": ("SELECT f.ds, f.n * coalesce(d.factor, 3) AS n FROM raw.facts f LEFT JOIN raw.dim d USING (id)", ""),
-    "text": ("SELECT f.ds, f.n * d.factor AS n FROM raw.facts f JOIN raw.dim d ON d.name = f.name", ""),
-    "two columns": ("SELECT f.ds, f.n * d.factor AS n FROM raw.facts f JOIN raw.dim d ON d.name = f.name AND f.id = d.id", ""),
-    "where after left join": (
-        "SELECT f.ds, f.n * d.factor AS n FROM raw.facts f LEFT JOIN raw.dim d ON f.name = d.name WHERE d.id = f.id",
-        "",
-    ),
-    "twice": (
-        (
-            "SELECT f.ds, f.n * d.factor + coalesce(e.factor, 0) AS n FROM raw.facts f JOIN raw.dim d ON f.id = d.id "
-            "LEFT JOIN raw.dim e ON e.id = f.other"
-        ),
-        "",
-    ),
-    "groups": (
-        "SELECT f.ds, sum(f.n * d.factor) AS n FROM raw.facts f JOIN raw.dim d ON f.id = d.id GROUP BY f.ds, d.name",
-        "",
-    ),
-    "count": ("SELECT f.ds, count(*) AS n FROM raw.facts f LEFT JOIN raw.dim d ON f.id = d.id GROUP BY f.ds", ""),
-    "numbers by key": (
-        (
-            "WITH d AS (SELECT id, sum(factor) AS factor FROM raw.dim WHERE name > 'n1' GROUP BY id), "
-            "f AS (SELECT * FROM raw.facts WHERE n > 1) SELECT f.ds, f.n * d.factor AS n FROM f JOIN d ON f.id = d.id"
-        ),
-        "",
-    ),
-    "newest": (
-        (
-            "SELECT f.ds, f.n * d.factor AS n FROM raw.facts f JOIN (SELECT id, factor, row_number() OVER (PARTITION BY id "
-            "ORDER BY factor DESC, name) AS r FROM raw.dim) d ON f.id = d.id WHERE d.r = 1"
-        ),
-        "",
-    ),
-    "semi": (
-        "SELECT f.ds, f.n FROM raw.facts f LEFT SEMI JOIN raw.dim d ON f.id = d.id AND d.factor > 2",
-        "SELECT f.ds, f.n FROM facts f WHERE EXISTS (SELECT 1 FROM dim d WHERE f.id = d.id AND d.factor > 2)",
-    ),
-    "anti": (
-        "SELECT f.ds, f.n FROM raw.facts f LEFT ANTI JOIN raw.dim d ON f.id = d.id AND d.factor > f.n",
-        "SELECT f.ds, f.n FROM facts f WHERE NOT EXISTS (SELECT 1 FROM dim d WHERE f.id = d.id AND d.factor > f.n)",
-    ),
-    "union": (
-        (
-            "SELECT f.ds, f.n * d.factor AS n FROM raw.facts f JOIN raw.dim d ON f.id = d.id UNION ALL "
-            "SELECT f.ds, f.n FROM raw.facts f LEFT JOIN raw.dim d ON f.other = d.id WHERE d.id IS NULL"
-        ),
-        "",
-    ),
-    "inside": (
-        (
-            "SELECT j.ds, j.n * g.n AS n FROM (SELECT f.ds, f.n * d.factor AS n FROM raw.facts f JOIN raw.dim d "
-            "ON f.id = d.id) j JOIN raw.facts g ON g.ds = j.ds"
-        ),
-        "",
-    ),
-}
+@pytest.mark.spark
+@pytest.mark.large
+def test_spark_computes_the_partitions_of_changed_keys(
+    workspace: Workspace, clock: Clock, tmp_path: Path, spark: SparkSession
+) -> None:
+    class SparkShop(Shop):
+        """Its jobs are those of production."""
 
+        def submit(self, plan: RefreshPlan) -> None:
+            self.plans.append(plan)
+            jobs.refresh(spark, plan)
 
-@pytest.mark.parametrize("seed", range(60))
-def test_any_sequence_of_changes_equals_the_query(shop: Shop, seed: int) -> None:
-    chance = Random(seed)
-    shop.query, shop.in_sqlite = QUERIES[chance.choice([*QUERIES])]
+    clock.time = MARCH
+    facts, dim = (DeltaSource(workspace, tmp_path, "facts", FACTS, "ds"), DeltaSource(workspace, tmp_path, "dim", DIM, None))
+    shop = SparkShop(workspace, clock, tmp_path, facts, dim, query=LEFT)
+    shop.sell(*(sold(day, day, id=day) for day in range(1, 5)), sold(4, 40, id=1))
+    shop.add(*(item(number, number) for number in (1, 2, 3)))
     shop.refresh()
-    for _ in range(5):
-        for _ in range(chance.choice([1, 1, 2, 3])):
-            change(shop, chance)
-        if chance.random() < 0.2:
-            day = f"2024-02-{chance.randrange(1, 6):02}"
-            shop.refresh(is_scheduled=False, partitions=PartitionSet.of([{"ds": day}]))
-        shop.replaced()
-        assert isinstance(shop.refresh(), Skipped), shop.reason
-
-
-def change(shop: Shop, chance: Random) -> None:
-    """Add, rewrite or remove facts, or rows of the dimension."""
-    rows = shop.rows_of["dim"]
-    number = chance.choice([1, 2, 3, 4, 5, 6, 10])
-    match chance.randrange(8):
-        case 0 | 1:
-            one = sold(
-                chance.randrange(1, 7), chance.randrange(50), id=chance.choice([None, number]), other=chance.randrange(1, 8)
-            )
-            shop.sell((*one[:4], chance.choice([None, f"n{number}"])))
-        case 2:
-            shop.forget(number)
-        case 3:
-            shop.add(item(chance.choice([None, number]), chance.randrange(5), name=chance.choice([None, f"n{number}"])))
-        case 4:
-            shop.remove(f"id = {number}", lambda row: row[0] == number)
-        case 5:
-            shop.set([item(row[0], chance.randrange(5), name=row[1]) if chance.random() < 0.2 else row for row in rows])
-        case 6:
-            shop.set([item(number, row[2], name=row[1]) if chance.random() < 0.2 else row for row in rows])
-        case 7:
-            shop.set(chance.sample(rows, len(rows)))
+    assert shop.rows() == shop.expected()
+    shop.add(item(1, 8), item(4, 8))
+    assert shop.replaced() == [1, 4]
+    shop.remove("id = 2", lambda row: row[0] == 2)
+    shop.sell(sold(3, 30, id=9))
+    assert shop.replaced() == [2, 3]
+    shop.set([*shop.rows_of["dim"], item(77, 7)])
+    assert "NO_FACTS" in shop.replaced()
