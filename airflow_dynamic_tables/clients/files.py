@@ -391,6 +391,13 @@ def plain_path(uri: str) -> str:
     return file_system(uri)[1].rstrip("/")
 
 
+def paths_below(uri: str, files: Iterable[str]) -> dict[str, str]:
+    """The paths of files of the same scheme relative to a folder that contains them."""
+    system, root = file_system(uri)
+    start = len(root.rstrip("/")) + 1
+    return {file: system._strip_protocol(file).rstrip("/")[start:] for file in files}
+
+
 def list_entries(uri: str) -> list[FileEntry]:
     """All entries below a folder; empty when there is no such folder. Links are not followed.
 

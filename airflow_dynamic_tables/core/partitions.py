@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -22,6 +22,8 @@ _Spec = Mapping[str, str | None]
 _RANGE = re.compile(r"\.\.(?=[^=/]+=)")
 """The separator of a range. Within a value it is not followed by an equals sign."""
 
+_SEPARATORS = re.compile(r"[%/=,\x00-\x1f\x7f]|^\s|\s$")
+
 _Rows = dict[tuple[object, ...], _Spec]
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -33,6 +35,7 @@ def describe(spec: _Spec) -> str:
     return "/".join(f"{_key(key)}={_escape(NULL_PARTITION if value is None else value)}" for key, value in spec.items())
 
 
+@lru_cache
 def _key(key: str) -> str:
     """A key as declared: partitions cannot be selected by computed keys, so their commas need no escaping."""
     return _escape(key) if plain_keys([key]) else _escape(key).replace("%2C", ",")
@@ -40,7 +43,7 @@ def _key(key: str) -> str:
 
 def _escape(text: str) -> str:
     """Percent-encode separators of specs and their lists, and characters that command-line arguments would lose."""
-    return re.sub(r"[%/=,\x00-\x1f\x7f]|^\s|\s$", lambda match: quote(match[0], safe=""), text)
+    return _SEPARATORS.sub(lambda match: quote(match[0], safe=""), text)
 
 
 def parse_spec(text: str) -> dict[str, str]:

@@ -331,6 +331,13 @@ class LoadedTable(ABC):
         :raises UnsupportedError: if reading its files alone would return wrong rows, and there is no other way.
         """
 
+    def state(self, recorded: SourceState | None) -> SourceState | None:  # noqa: ARG002
+        """Return the state of the rows of :meth:`read`, which raises the same errors.
+
+        :param recorded: an earlier one, with its partitions; the files are not listed if the table is certainly still in it.
+        """
+        return self.read().state
+
     def read_at(self, snapshot: str, spark_name: str | None = None) -> TableContent:  # noqa: ARG002
         """Return the rows of the table at an earlier snapshot; otherwise like :meth:`read`.
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_dynamic_tables.clients.files import as_os_errors, fingerprint, list_files, plain_path
+from airflow_dynamic_tables.clients.files import as_os_errors, fingerprint, list_files, paths_below
 from airflow_dynamic_tables.clients.stores import Store
 from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
@@ -111,8 +111,7 @@ def _spec(source: Source, folder: str) -> dict[str, str]:
 
 def folders_of(source: Source, files: Iterable[str]) -> dict[str, str]:
     """Return the folder of each file relative to the source: the name of its partition."""
-    below = len(plain_path(source.path or "").rstrip("/")) + 1
-    return {file: plain_path(file)[below:].rpartition("/")[0] for file in files}
+    return {file: path.rpartition("/")[0] for file, path in paths_below(source.path or "", files).items()}
 
 
 def _state(source: Source, files: Mapping[str, Mapping[str, Any]], seen_at: datetime) -> SourceState:

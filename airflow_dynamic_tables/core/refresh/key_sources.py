@@ -8,7 +8,7 @@ unknown value can be any.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -180,9 +180,21 @@ class PartitionMapping:
         """
         return AffectedPartitions(self, None if partitions is None else [self._row(text) for text in partitions])
 
-    def is_certain(self, key: str, value: str | None) -> bool:
-        """Return whether a value of a key differs from all other texts."""
-        if key not in self.keys or value is None or not _is_canonical(value, self._types.get(key, "")):
+    def feeding(self, specs: Iterable[Mapping[str, str | None]], partitions: Iterable[str]) -> list[str]:
+        """Return which partitions of the source, by their texts, may have rows for some partitions of the dependent table."""
+        wanted: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+        for spec in specs:
+            keys, values = self.certain(spec)
+            wanted.setdefault(keys, set()).add(values)
+        return [text for text in partitions if any(_meets(self._row(text), keys, found) for keys, found in wanted.items())]
+
+    def certain(self, spec: Mapping[str, str | None]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the keys of a partition of the dependent table whose values differ from all other texts, and these values."""
+        found = {key: value for key, value in spec.items() if value is not None and self._is_certain(key, value)}
+        return tuple(found), tuple(found.values())
+
+    def _is_certain(self, key: str, value: str) -> bool:
+        if key not in self.keys or not _is_canonical(value, self._types.get(key, "")):
             return False
         return _is_day(value) or not self.keys[key].any_other_spelling
 
@@ -213,12 +225,9 @@ class AffectedPartitions:
         """Return whether rows of a partition may change; an empty spec is the entire table."""
         if self._rows is None:
             return True
-        keys = tuple(key for key, value in spec.items() if self._mapping.is_certain(key, value))
-        values = tuple(spec[key] or "" for key in keys)
+        keys, values = self._mapping.certain(spec)
         listed, others = self._by(keys)
-        return values in listed or any(
-            all(found is None or value in found for value, found in zip(values, other, strict=True)) for other in others
-        )
+        return values in listed or any(_fits(values, other) for other in others)
 
     def specs(self, keys: Sequence[str], *, only_days: bool = False) -> list[dict[str, str]] | None:
         """Return the partitions, by some of their keys; ``None`` if they can be any.
@@ -242,14 +251,30 @@ class AffectedPartitions:
             listed: set[tuple[str, ...]] = set()
             others = []
             for row in self._rows or ():
-                values = tuple(row[key] for key in keys)
-                known = [each for each in values if each is not None]
-                if len(known) == len(keys) and prod(map(len, known)) <= _MOST_COMBINED:
-                    listed.update(product(*known))
+                if (combined := _combined(row, keys)) is not None:
+                    listed.update(combined)
                 else:
-                    others.append(values)
+                    others.append(tuple(row[key] for key in keys))
             self._listed[keys] = listed, others
         return self._listed[keys]
+
+
+def _combined(row: _Row, keys: tuple[str, ...]) -> Iterable[tuple[str, ...]] | None:
+    """Return the combinations of the values of some keys; ``None`` if there can be too many."""
+    known = [values for key in keys if (values := row[key]) is not None]
+    return product(*known) if len(known) == len(keys) and prod(map(len, known)) <= _MOST_COMBINED else None
+
+
+def _fits(values: Sequence[str], row: Sequence[frozenset[str] | None]) -> bool:
+    return all(found is None or value in found for value, found in zip(values, row, strict=True))
+
+
+def _meets(row: _Row, keys: tuple[str, ...], wanted: Collection[tuple[str, ...]]) -> bool:
+    """Return whether a row can have some of the wanted combinations of values."""
+    if (combined := _combined(row, keys)) is not None:
+        return any(values in wanted for values in combined)
+    found = tuple(row[key] for key in keys)
+    return any(_fits(values, found) for values in wanted)
 
 
 def columns_of(formula: Formula) -> Iterator[KeyColumn]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from itertools import chain, combinations, takewhile
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain, takewhile
 from math import inf
 
-from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, PartitionSet, describe, parse_spec
+from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, NULL_PARTITION, PartitionSet, describe, parse_spec
 from airflow_dynamic_tables.core.refresh.reasons import LatePolicy
 
 
@@ -57,6 +58,17 @@ class Readings:
 
     states: Mapping[str, tuple[int | None, SourceState]]
     changes: Mapping[str, PartitionChange]
+
+    @property
+    def latest(self) -> SourceState | None:
+        """The state of the last reading, with its partitions; ``None`` if it is not known any more."""
+        known = [(reading, state) for reading, state in self.states.values() if reading is not None]
+        reading, state = max(known, key=lambda each: each[0], default=(0, None))
+        if state is None or any(number > reading for number, _, _ in self.changes.values()):
+            return None
+        partitions = {name: fingerprint for name, (_, fingerprint, _) in self.changes.items() if fingerprint is not None}
+        unsettled = sorted(name for name, (_, _, is_unsettled) in self.changes.items() if is_unsettled)
+        return replace(state, partitions=partitions, unsettled=tuple(unsettled))
 
 
 class SourceHistory:
@@ -133,7 +145,7 @@ class Made:
     recipe: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MadePartitions:
     """The refresh that last made each partition of a table.
 
@@ -182,9 +194,18 @@ class MadePartitions:
         return max(self._covering(spec), key=lambda each: each.version, default=None)
 
     def _covering(self, spec: Mapping[str, str | None]) -> list[Made]:
-        covering = chain.from_iterable(combinations(spec.items(), size) for size in range(len(spec) + 1))
-        texts = (sorted_text(dict(items)) for items in covering)
-        return [self.refreshes[text] for text in texts if text in self.refreshes]
+        text = {key: NULL_PARTITION if value is None else value for key, value in spec.items()}
+        found = (rows.get(tuple(text.get(key) for key in keys)) for keys, rows in self._by_keys.items())
+        return [made for made in found if made is not None]
+
+    @cached_property
+    def _by_keys(self) -> dict[tuple[str, ...], dict[tuple[str | None, ...], Made]]:
+        """The refreshes by the keys of the specs and their values."""
+        found: dict[tuple[str, ...], dict[tuple[str | None, ...], Made]] = {}
+        for text, made in self.refreshes.items():
+            spec = parse_spec(text) if text else {}
+            found.setdefault(tuple(spec), {})[tuple(spec.values())] = made
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,13 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, TableNotF
 from airflow_dynamic_tables.formats.base import RowCounts, TableContent
 from airflow_dynamic_tables.formats.commits import COMPACTION, FENCE, NUMBER, TOKEN, version_of
 from airflow_dynamic_tables.formats.fingerprints import lasting_fingerprints, schema_digest
-from airflow_dynamic_tables.formats.iceberg.row_deletions import LiveRows, live_rows, unreadable_by_name, unreadable_in_files
+from airflow_dynamic_tables.formats.iceberg.row_deletions import (
+    LiveRows,
+    knows_all_schemas,
+    live_rows,
+    unreadable_by_name,
+    unreadable_in_files,
+)
 
 LATEST = "dynamic-tables.latest"
 """Table property with the snapshot summary of the latest version."""
@@ -434,6 +440,30 @@ def state(table: Table, partitions: Mapping[str, str] | None = None) -> SourceSt
         partitions=partitions if partitions is not None else {"": snapshot},
         same_rows=tuple(_rewritten(table)),
     )
+
+
+def still_in(table: Table, recorded: SourceState) -> SourceState | None:
+    """Return the state of a table that is still in a recorded one, without reading its manifests; ``None`` if it has to be read.
+
+    A snapshot of a table always has the same files. Whether these can be read by column name depends on the schemas, and they can
+    be listed if every manifest has its length.
+    """
+    if recorded.partitions is None or (now := state(table, recorded.partitions)) != recorded:
+        return None
+    if unreadable_by_name(table) or not knows_all_schemas(table) or not _has_manifests(table):
+        return None
+    return now
+
+
+def _has_manifests(table: Table) -> bool:
+    """Return whether every manifest of the current snapshot exists and is complete."""
+    snapshot = table.current_snapshot()
+    try:
+        with as_os_errors():
+            manifests = snapshot.manifests(table.io) if snapshot is not None else []
+            return all(len(table.io.new_input(each.manifest_path)) == each.manifest_length for each in manifests)
+    except (OSError, ValueError):
+        return False
 
 
 def _rewritten(table: Table) -> Iterator[str]:

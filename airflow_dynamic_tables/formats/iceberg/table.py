@@ -117,6 +117,10 @@ class _LoadedIcebergTable(LoadedTable):
                 raise
             return _by_library(self.filled, spark_name)
 
+    def state(self, recorded: SourceState | None) -> SourceState | None:
+        found = tables.still_in(self.filled, recorded) if recorded is not None else None
+        return found or self.read().state
+
     def read_at(self, snapshot: str, spark_name: str | None = None) -> TableContent:
         if snapshot not in (str(kept.snapshot_id) for kept in self.filled.snapshots()):
             raise VersionNotFoundError(f"snapshot {snapshot} of {self._path} has expired")

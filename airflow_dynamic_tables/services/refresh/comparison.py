@@ -60,12 +60,14 @@ class Comparison:
         self._bound = bound
         self._filters = FilteredChanges(workspace, bound, sources)
         self._keys = ChangedKeys(workspace, bound, sources, self._facts)
-        self.now = registered.loaded.read().state if registered.loaded.layout() is not None else None
-        self._histories: dict[str, SourceHistory] = {}
+        own = str(bound.table.identifier)
+        readings = workspace.ledger.readings(bound.table.identifier, own)
+        self.now = registered.loaded.state(readings.latest) if registered.loaded.layout() is not None else None
+        self._histories = {own: SourceHistory(readings, self.now)}
         self._mappings: dict[str, PartitionMapping] = {}
         self._columns = registered.columns
-        own = {key: KeySource((KeyColumn(key.lower()),)) for key in bound.table.partition_keys}
-        self._itself = PartitionMapping(own, {column.name: column.type for column in registered.columns})
+        keys = {key: KeySource((KeyColumn(key.lower()),)) for key in bound.table.partition_keys}
+        self._itself = PartitionMapping(keys, {column.name: column.type for column in registered.columns})
         self._changes: dict[str | None, list[SourceChange]] = {}
         self._now = {source.identifier: source.state for source in bound.sources}
 
@@ -189,8 +191,7 @@ class Comparison:
 
     def feeding(self, source: str, specs: Sequence[Mapping[str, str | None]], partitions: Iterable[str]) -> list[str]:
         """Return which partitions of a source may have rows for some partitions of the table, by their texts."""
-        mapping = self._mapping(source)
-        return [text for text in partitions if any(map(mapping.affected([text]).include, specs))]
+        return self._mapping(source).feeding(specs, partitions)
 
     @property
     def why_without_effect(self) -> str:

@@ -351,6 +351,7 @@ class TestSourceStates:
     def test_any_sequence_of_states_comes_back(self, ledger: SqlLedger) -> None:
         chance = Random(5)
         states: dict[str, SourceState] = {}
+        numbered: list[str] = []
         for number in range(40):
             days = chance.sample(range(9), chance.randrange(9))
             partitions = None if number % 7 == 6 else {f"ds={day}": f"files:{chance.randrange(2)}" for day in days}
@@ -358,6 +359,9 @@ class TestSourceStates:
             token = f"t{chance.randrange(25)}"
             states[token] = replace(self.ORDERS, partitions=partitions, unsettled=unsettled)
             ledger.record_source_states(TABLE, token, {"lake.raw.orders": states[token]})
+            numbered = [*(each for each in numbered if each != token), *([token] if partitions is not None else [])]
+            if partitions is not None:
+                assert ledger.readings(TABLE, "lake.raw.orders").latest == states[token]
             if number % 5 == 4:
                 gone = chance.choice(sorted(states))
                 del states[gone]
@@ -366,6 +370,9 @@ class TestSourceStates:
                 ledger.record(replace(MINIMAL, token=gone, state=RefreshState.FAILED, started_at=NOON))
                 ledger.prune(NOON - timedelta(days=30))
             assert {each: ledger.source_states(each).get("lake.raw.orders") for each in states} == states
+            numbered = [each for each in numbered if each in states]
+            latest = ledger.readings(TABLE, "lake.raw.orders").latest
+            assert latest is None or latest == states[numbered[-1]], "unknown if a later one that had changes is gone"
 
     def test_a_reading_costs_as_much_as_changed(self, url: str, ledger: SqlLedger) -> None:
         partitions = {f"ds={number}": "files:1" for number in range(500)}

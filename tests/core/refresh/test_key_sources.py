@@ -94,3 +94,28 @@ def test_days_as_texts_may_be_spelled_otherwise() -> None:
     assert affected.include({"ds": "2024-1-7"})
     assert affected.specs(["ds"]) is None
     assert affected.specs(["ds"], only_days=True) == [{"ds": "2024-01-05"}, {"ds": "2024-01-06"}]
+
+
+def test_partitions_that_feed_others_are_those_that_affect_them() -> None:
+    keys = {
+        "day": WEEK,
+        "month": MONTH,
+        "country": KeySource((KeyColumn("c", type="string"),)),
+        "ds": KeySource((Call("day_texts", (DS, Literal(0), Literal(1))),)),
+    }
+    mapping = PartitionMapping(keys, TYPES)
+    sources = [f"day=2024-01-{day:02}/c={land}" for day in range(1, 30) for land in ("SE", "NO")]
+    sources += ["", "day=2024-01-03", "c=SE", "ds=2024-01-05", "ds=2024-1-5/c=NO"]
+    days: list[dict[str, str | None]] = [{"day": f"2024-02-{day:02}"} for day in range(1, 12)]
+    wanted: list[list[dict[str, str | None]]] = [
+        days,
+        [{**day, "country": "NO"} for day in days],
+        [{"month": "2024-01", "country": "SE"}, {"day": "2024-01-05"}],
+        [{"ds": "2024-1-6"}, {"ds": "2024-01-06"}],
+        [{"country": None}],
+        [{}],
+        [],
+    ]
+    for specs in wanted:
+        expected = [text for text in sources if any(map(mapping.affected([text]).include, specs))]
+        assert mapping.feeding(specs, sources) == expected
