@@ -45,13 +45,20 @@ _EXAMPLES: Mapping[str, Any] = {
     "timezone": "UTC",
     "query": "SELECT ds, sum(amount) AS revenue FROM raw.orders GROUP BY ds",
     "place": "definitions/sales.yaml:12",
-    "seconds": {"spark": 4.2},
     "sources": {"lake.raw.orders": "8271638172636"},
     "location": "/warehouse/sales/daily",
 }
 """Examples of fields by name; other fields have an example of their type."""
 
-_EXAMPLE_OF_TYPE: Mapping[Any, Any] = {bool: False, int: 7, float: 4.2, datetime: TIME, TableIdentifier: TABLE, Any: "1 day"}
+_EXAMPLE_OF_TYPE: Mapping[Any, Any] = {
+    bool: False,
+    int: 7,
+    float: 4.2,
+    datetime: TIME,
+    TableIdentifier: TABLE,
+    Mapping[str, float]: {"spark": 4.2},
+    Any: "1 day",
+}
 
 
 class ResultModel(BaseModel):
@@ -104,7 +111,7 @@ def _example(hint: Any) -> Any:
     if origin in (tuple, list):
         return [_example(arguments[0])]
     if origin is not None and issubclass(origin, Mapping):
-        return {}
+        return _EXAMPLE_OF_TYPE.get(hint, {})
     return _EXAMPLE_OF_TYPE.get(hint, "…")
 
 

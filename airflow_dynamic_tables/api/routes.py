@@ -27,6 +27,7 @@ from airflow_dynamic_tables.services.refresh.catching_up import with_catch_up
 from airflow_dynamic_tables.services.refresh.origins import Origin, origins
 from airflow_dynamic_tables.services.refresh.preview import TablePlan, preview, statement
 from airflow_dynamic_tables.services.refresh.requests import in_time_zone, latest_schedule_time, parse_partitions
+from airflow_dynamic_tables.services.refresh.saved_costs import MOST_COMPARED, SavedCost, saved_costs
 from airflow_dynamic_tables.services.status import TableDescription, TableStatus, overview, show_table
 from airflow_dynamic_tables.services.tables.entries import claimed, deployed_by, own_deployment
 
@@ -47,6 +48,13 @@ class HistoryPage:
     """The latest refreshes of a table, newest first."""
 
     refreshes: tuple[Refresh, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCostPage:
+    """What the refreshes of a table saved by month, the latest month first."""
+
+    months: tuple[SavedCost, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +140,13 @@ def history(desk: AtDesk, table: Name, limit: Limit = 20) -> HistoryPage:
     """Action, reason, result, rows, bytes, and the seconds of each step; newest first."""
     known = desk.table(table, Right.READ)
     return HistoryPage(tuple(desk.workspace.ledger.list_refreshes(known.identifier, limit)))
+
+
+@router.get("/v3/dynamic-tables/{table}/saved", summary="Show what the refreshes of a table saved")
+def saved(desk: AtDesk, table: Name) -> SavedCostPage:
+    """The seconds and bytes of its refreshes by month, beside those of the last complete refresh of the same definition."""
+    known = desk.table(table, Right.READ)
+    return SavedCostPage(tuple(saved_costs(desk.workspace.ledger.list_refreshes(known.identifier, MOST_COMPARED))))
 
 
 @router.get("/v3/dynamic-tables/{table}/versions", summary="List the retained versions of a table")

@@ -37,6 +37,7 @@ MATRIX: dict[tuple[str, str], Right | None] = {
     ("get", "/v3/dynamic-tables/{table}/lineage"): Right.READ,
     ("get", "/v3/dynamic-tables/{table}/plan"): Right.READ,
     ("get", "/v3/dynamic-tables/{table}/why"): Right.READ,
+    ("get", "/v3/dynamic-tables/{table}/saved"): Right.READ,
     ("get", "/v3/dynamic-tables/{table}/diff"): Right.READ,
     ("post", "/v3/dynamic-tables/refresh"): Right.REFRESH,
     ("post", "/v3/dynamic-tables/{table}/refresh"): Right.REFRESH,

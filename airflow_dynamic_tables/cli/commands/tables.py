@@ -36,7 +36,7 @@ from airflow_dynamic_tables.services.maintenance.compacting import CompactedPart
 from airflow_dynamic_tables.services.maintenance.sweeping import recover, sweep, upgrade
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.planning import look_at_sources
-from airflow_dynamic_tables.services.refresh.saved_costs import compared_refreshes, saved_costs
+from airflow_dynamic_tables.services.refresh.saved_costs import MOST_COMPARED, compared_refreshes, saved_costs
 from airflow_dynamic_tables.services.status import TableDetails, TableStatus
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.source_reads import pace_of
@@ -49,8 +49,6 @@ _LIST = ("identifier", "defined", "refresh_mode", "freshness", "version", "data_
 _IF_ANY = ("watermark", "missing", "problem", "behind", "dag_paused")
 _READERS = ("table", "version", "read")
 _VERSIONS = ("number", "data_timestamp", "committed_at", "snapshot", "token")
-_COMPARED = 20_000
-"""Limit of refreshes read from the history for the saved cost."""
 _ROWS = 20
 """Default number of rows of a version that are shown."""
 _HISTORY = ("started_at", "table", "action", "state", "schedule_time", "version", "rows", "seconds", "rows_per_second", "error")
@@ -211,7 +209,7 @@ def history(arguments: Namespace) -> int:
     """List the latest refreshes with action, reason, result, rows, bytes and the seconds of each step."""
     name = identifier(arguments, arguments.table) if arguments.table else None
     with workspace_of(arguments) as workspace:
-        refreshes = workspace.ledger.list_refreshes(name, arguments.limit if arguments.saved is None else _COMPARED)
+        refreshes = workspace.ledger.list_refreshes(name, arguments.limit if arguments.saved is None else MOST_COMPARED)
     if arguments.saved is not None:
         return _saved(arguments, refreshes)
     if not refreshes:

@@ -20,6 +20,9 @@ _COMPARED = (
 )
 """Actions that a complete refresh could have replaced."""
 
+MOST_COMPARED = 20_000
+"""Limit of refreshes read from the history for the saved cost."""
+
 
 @dataclass(frozen=True, slots=True)
 class ComparedRefresh:

@@ -9,7 +9,7 @@ import httpx
 
 from airflow_dynamic_tables.api.access import Right
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
@@ -120,6 +120,21 @@ def test_one_table_and_what_is_known_of_it(gateway: Served, client: httpx.Client
     (line,) = client.get("/v3/dynamic-tables/lake.sales.daily/history").json()["refreshes"]
     assert (line["token"], line["partitions"], line["scheduleTime"]) == ("t1", [{"ds": "2024-01-01"}], "2024-01-02T12:00:00Z")
     assert client.get("/v3/dynamic-tables/lake.sales.daily/versions").json() == {"versions": []}
+
+
+def test_what_the_refreshes_of_a_table_saved(gateway: Served, client: httpx.Client) -> None:
+    made = replace(REFRESH, finished_at=NOON, recipe="r")
+    whole = replace(made, action=RefreshAction.FULL, partitions=WHOLE_TABLE, seconds={"spark": 100.0}, bytes=1_000)
+    part = replace(made, token="t2", started_at=NOON + timedelta(hours=1), version=2, seconds={"spark": 10.0}, bytes=50)
+    with gateway.workspace() as workspace:
+        for refresh in (whole, part, replace(whole, token="t3", table=replace(DAILY, table="monthly"))):
+            workspace.ledger.record(refresh)
+    (month,) = client.get("/v3/dynamic-tables/lake.sales.daily/saved").json()["months"]
+    assert (month["table"], month["month"], month["refreshes"]) == ("lake.sales.daily", "2024-01", 2)
+    assert (month["seconds"], month["fullSeconds"], month["savedSeconds"]) == (110.0, 200.0, 90.0)
+    assert (month["bytes"], month["savedBytes"]) == (1_050, 950)
+    gateway.rights.refused.add(("ann", Right.READ, "daily"))
+    assert client.get("/v3/dynamic-tables/lake.sales.daily/saved").status_code == 403
 
 
 def test_lineage_goes_all_the_way(client: httpx.Client) -> None:
