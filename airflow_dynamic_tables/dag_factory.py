@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,11 @@ from airflow_dynamic_tables.dags.schedules import CONTINUOUS_TAG, schedule_of, s
 from airflow_dynamic_tables.definitions.model import AirflowPart, Definitions, DynamicTable, settings_of
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import configured_connection
+from airflow_dynamic_tables.hooks.metrics import are_sent as metrics_are_sent
 from airflow_dynamic_tables.operators.continuous_refresh import ContinuousRefreshOperator
 from airflow_dynamic_tables.operators.decide import DecideOperator
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
+from airflow_dynamic_tables.operators.freshness import FreshnessOperator
 from airflow_dynamic_tables.operators.maintenance import SweepOperator
 from airflow_dynamic_tables.operators.run_arguments import OF_CONTINUOUS, OF_TABLE, of_group
 from airflow_dynamic_tables.operators.verification import VerifyOperator
@@ -52,6 +54,7 @@ from airflow_dynamic_tables.task_group import put_in_order, refresh_task
 
 MAINTENANCE_DAG = "dynamic_tables__maintenance"
 VERIFICATION_DAG = "dynamic_tables__verification"
+FRESHNESS_DAG = "dynamic_tables__freshness"
 
 START_DATE = datetime(1970, 1, 1, tzinfo=UTC)
 """Fixed, so that serialized DAGs do not change, and early, so that backfills can reach all data."""
@@ -80,8 +83,8 @@ def load_dynamic_tables(
     :param definitions: a definitions file or folder.
     :param catalogs_file: default: ``catalogs.yaml`` in the folder of the definitions or beside it.
     :param conn_id: connection of type ``dynamic_tables``; default: option ``connection`` of section ``dynamic_tables``.
-    :param maintenance: whether to build the maintenance DAG, too, and the verification DAG if a table has ``verify_every``; one
-        for each state database is enough.
+    :param maintenance: whether to build the maintenance DAG, too, the verification DAG if a table has ``verify_every``, and the
+        freshness DAG if Airflow sends metrics; one of each is enough for a state database.
     :param default_args: Airflow's, for the tasks of all these DAGs; the definitions override them.
     """
     path = Path(definitions)
@@ -102,6 +105,8 @@ def load_dynamic_tables(
     namespace.update({dag.dag_id: dag for dag in dags})
     if maintenance and wanted in (None, MAINTENANCE_DAG):
         namespace[MAINTENANCE_DAG] = build_maintenance_dag(access)
+    if maintenance and (wanted == FRESHNESS_DAG or (wanted is None and metrics_are_sent())):
+        namespace[FRESHNESS_DAG] = build_freshness_dag(access, path)
 
 
 def _all_dags(path: Path, access: DagAccess, *, maintenance: bool) -> list[DAG]:
@@ -298,6 +303,21 @@ def build_maintenance_dag(access: DagAccess) -> DAG:
         catalogs_file=access.catalogs_file,
         definitions_path=access.definitions,
         max_active_tis_per_dag=1,  # also for backfills: two concurrent runs would report the same version twice
+    )
+    return dag
+
+
+def build_freshness_dag(access: DagAccess, definitions: Path) -> DAG:
+    """Build the DAG that checks the freshness of all tables every minute."""
+    description = "Checks every minute how far tables lie behind, whether their DAGs run or not"
+    dag = _maintaining_dag(FRESHNESS_DAG, description, "* * * * *", access)
+    FreshnessOperator(
+        task_id="check",
+        dag=dag,
+        definitions_path=definitions,
+        catalog_conn_id=access.conn_id,
+        catalogs_file=access.catalogs_file,
+        execution_timeout=timedelta(minutes=5),
     )
     return dag
 

@@ -17,8 +17,10 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [{"integration-name": _INTEGRATION, "tags": ["service"]}],
         "operators": _modules(
             *("operators.dynamic_table_refresh", "operators.decide", "operators.maintenance", "operators.verification"),
+            "operators.freshness",
             "operators.one_off.create_table_as",
         ),
+        "sensors": _modules("sensors.freshness"),
         "hooks": _modules("hooks.dynamic_table_catalog"),
         "triggers": _modules("triggers.upstream", "triggers.quarantine"),
         "asset-uris": [

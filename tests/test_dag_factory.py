@@ -22,7 +22,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_dynamic_tables import dag_factory
 from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.dag_factory import MAINTENANCE_DAG, VERIFICATION_DAG, build_dag, load_dynamic_tables
+from airflow_dynamic_tables.dag_factory import FRESHNESS_DAG, MAINTENANCE_DAG, VERIFICATION_DAG, build_dag, load_dynamic_tables
 from airflow_dynamic_tables.dags.schedules import CONTINUOUS_TAG
 from airflow_dynamic_tables.definitions.cache import normalised
 from airflow_dynamic_tables.definitions.loader import load_definitions
@@ -606,6 +606,16 @@ def test_a_task_process_builds_only_its_own_dag(folder: Path, monkeypatch: pytes
     assert [str(parent.identifier) for parent in dags[TOTALS].get_task("refresh").parents] == ["lake.sales.daily"]
     monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", MAINTENANCE_DAG)
     assert list(load(folder)) == [MAINTENANCE_DAG]
+
+
+def test_the_freshness_dag_exists_where_airflow_sends_metrics(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert FRESHNESS_DAG not in load(folder)
+    monkeypatch.setenv("AIRFLOW__METRICS__OTEL_ON", "True")
+    dag = load(folder)[FRESHNESS_DAG]
+    assert dag.get_task("check").definitions_path == folder
+    assert dag.schedule.expression == "* * * * *"
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", FRESHNESS_DAG)
+    assert list(load(folder)) == [FRESHNESS_DAG]
 
 
 VERIFIED = (

@@ -17,6 +17,7 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError
+from airflow_dynamic_tables.hooks.metrics import emit_outcome
 from airflow_dynamic_tables.runners.registry import runner_for
 from airflow_dynamic_tables.services import catalogs as databases
 from airflow_dynamic_tables.services import catalogs as functions
@@ -71,7 +72,8 @@ class DynamicTableCatalogHook(BaseHook):
 
         :raises ConfigurationError: if it does not exist or is incomplete.
         """
-        embedded = replace(embedded_settings(os.environ, self.catalogs_file), connections=self.find_connection)
+        embedded = embedded_settings(os.environ, self.catalogs_file)
+        embedded = replace(embedded, connections=self.find_connection, listeners=(emit_outcome,))
         try:
             connection = self.get_connection(self.conn_id)
         except AirflowNotFoundException as error:

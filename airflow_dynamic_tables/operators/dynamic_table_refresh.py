@@ -20,6 +20,7 @@ from airflow_dynamic_tables.dags.doc_md import describe_table
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError, UpstreamSuspendedError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import configured_connection
+from airflow_dynamic_tables.hooks.metrics import emit_waiting
 from airflow_dynamic_tables.operators.lineage.emitting import EmitsLineage
 from airflow_dynamic_tables.operators.links import SparkLink, TableLink
 from airflow_dynamic_tables.operators.reconcilers import beside_ours, count_last_failure
@@ -129,8 +130,13 @@ class DynamicTableRefreshOperator(ReportsCommits, EmitsLineage, RunsSpark):
         """
         return self._refresh_or_fail(context, None)
 
-    def resume(self, context: Context, event: Mapping[str, str]) -> dict[str, Any]:
-        """Continue after waiting."""
+    def resume(self, context: Context, event: Mapping[str, str], since: str | None = None) -> dict[str, Any]:
+        """Continue after waiting.
+
+        :param since: the start of waiting; a task that an earlier release deferred has none.
+        """
+        if since is not None:
+            emit_waiting(self.table.identifier, datetime.now(UTC) - datetime.fromisoformat(since))
         return self._refresh_or_fail(context, datetime.fromisoformat(event["deadline"]))
 
     def _refresh_or_fail(self, context: Context, deadline: datetime | None) -> dict[str, Any]:
@@ -190,8 +196,9 @@ class DynamicTableRefreshOperator(ReportsCommits, EmitsLineage, RunsSpark):
             poll_interval=self.poll_interval,
         )
         # The trigger enforces the deadline; Airflow's timeout only applies if no triggerer runs.
-        timeout = wait.until - datetime.now(UTC) + self.table.freshness.period
-        self.defer(trigger=trigger, method_name=self.resume.__name__, timeout=timeout)
+        now = datetime.now(UTC)
+        timeout = wait.until - now + self.table.freshness.period
+        self.defer(trigger=trigger, method_name=self.resume.__name__, kwargs={"since": now.isoformat()}, timeout=timeout)
 
     def _report(
         self, context: Context, workspace: Workspace, request: RefreshRequest, version: Version, earlier: Sequence[Version] = ()

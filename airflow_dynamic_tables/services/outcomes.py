@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.refresh.reasons import Reason
+from airflow_dynamic_tables.core.refresh.reasons import Reason, RefreshAction
 from airflow_dynamic_tables.core.versions import Version
 
 log = logging.getLogger(__name__)
@@ -41,11 +41,13 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WriteOutcome:
-    """The outcome of one write of one table.
+    """The outcome of one write of one table, or of a refresh that found nothing to write.
 
-    ``version`` is the committed version; a compaction creates none. ``reason`` is why the write was skipped, ``error`` why it was
-    not committed, or why that is unknown. ``rows``, ``bytes`` and ``files`` are those of the stage; ``seconds`` is the duration
-    of each step. ``has_record`` is False if the commit is not recorded in the ledger yet.
+    ``version`` is the committed version; a compaction creates none. ``action`` is that of a refresh, ``None`` before it is known.
+    ``reason`` is why the write was skipped, ``error`` why it was not committed, or why that is unknown. ``rows``, ``bytes`` and
+    ``files`` are those of the stage; ``seconds`` is the duration of each step. ``left`` is the number of partitions that a
+    refresh found to be out of date and does not replace; ``None`` if it did not search, or if they are unknown. ``has_record``
+    is False if the commit is not recorded in the ledger yet.
     """
 
     operation: Operation
@@ -54,17 +56,28 @@ class WriteOutcome:
     table: TableIdentifier
     partitions: PartitionSet = WHOLE_TABLE
     version: Version | None = None
+    action: RefreshAction | None = None
     reason: Reason | None = None
     error: BaseException | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     rows: int | None = None
     bytes: int | None = None
     files: int | None = None
+    left: int | None = None
     has_record: bool = True
 
 
 Listener = Callable[[WriteOutcome], None]
-"""Receives the outcome of every write of a workspace."""
+"""Receives the outcome of every write of a workspace, and of every refresh that found nothing to write."""
+
+
+def notify(listeners: Iterable[Listener], outcome: WriteOutcome) -> None:
+    """Pass an outcome to the log and to every listener. Exceptions of listeners are logged."""
+    for listener in (log_outcome, *listeners):
+        try:
+            listener(outcome)
+        except Exception:
+            log.exception("A listener of the %s of %s failed.", outcome.operation, outcome.table)
 
 
 def collecting(commits: list[Version]) -> Listener:

@@ -12,6 +12,7 @@ from airflow_dynamic_tables.clients.connections import Connections, environment_
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.schedule import FRESHNESS_THRESHOLD, Freshness
 from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.services.outcomes import Listener
 
 _VARIABLES = re.compile(r"[A-Za-z_*?][A-Za-z0-9_*?]*")
 
@@ -22,7 +23,8 @@ class WorkspaceSettings:
 
     ``connections`` looks up the Airflow connections that the catalogs file names. With ``private_files``, state and plans in
     local files are accessible only to their owner, whatever the umask; so is ``home``, the folder of the embedded state and
-    warehouse, if it is new. ``allowed`` defines what queries may do besides SQL.
+    warehouse, if it is new. ``allowed`` defines what queries may do besides SQL. ``listeners`` receive the outcome of every
+    write.
     """
 
     database_url: str
@@ -32,6 +34,7 @@ class WorkspaceSettings:
     private_files: bool = True
     home: Path | None = None
     allowed: Allowed = EVERYTHING
+    listeners: tuple[Listener, ...] = field(default=(), compare=False)
 
     @property
     def private_home(self) -> Path | None:

@@ -185,7 +185,8 @@ def open_workspace(settings: WorkspaceSettings, clock: Callable[[], datetime] = 
     private = settings.private_files
     defaults = CatalogDefaults(settings.database_url, settings.warehouse, settings.connections, private)
     catalogs = load_catalogs(settings.catalogs_file, defaults) if settings.catalogs_file else embedded_catalogs(defaults)
-    return Workspace(settings, SqlLedger(Database(settings.database_url, private_files=private)), catalogs, clock)
+    ledger = SqlLedger(Database(settings.database_url, private_files=private))
+    return Workspace(settings, ledger, catalogs, clock, listeners=settings.listeners)
 
 
 @dataclass(slots=True)

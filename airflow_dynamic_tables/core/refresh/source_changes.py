@@ -226,6 +226,11 @@ class LateChanges:
         """The partitions that the refresh replaces."""
         return self.partitions if self.policy is LatePolicy.REFRESH else NO_PARTITIONS
 
+    @property
+    def to_leave(self) -> PartitionSet:
+        """The partitions that the refresh does not replace, although they are out of date."""
+        return NO_PARTITIONS if self.policy is LatePolicy.REFRESH else self.partitions
+
     def __str__(self) -> str:
         """Return a sentence without a full stop; empty if there are none."""
         return "; ".join(filter(None, (self._named, told_frozen(self.frozen))))

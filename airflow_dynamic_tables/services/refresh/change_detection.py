@@ -16,6 +16,7 @@ from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, Lat
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
+from airflow_dynamic_tables.services.outcomes import Ending, Operation, WriteOutcome, notify
 from airflow_dynamic_tables.services.refresh.catching_up import caught_up, standing
 from airflow_dynamic_tables.services.refresh.comparison import Comparison
 from airflow_dynamic_tables.services.refresh.frozen_partitions import without_frozen
@@ -73,7 +74,7 @@ def what_remains(
     request, requested = requested_work(workspace, request, registered, current)
     decided = decide(workspace, request, registered, requested)
     if isinstance(decided, Idle):
-        return request, skip(workspace, request, decided.reason, decided.version, growth=decided.growth)
+        return request, skip(workspace, request, decided.reason, decided.version, growth=decided.growth, late=decided.late)
     return request, decided
 
 
@@ -221,12 +222,34 @@ def skip(
     request: RefreshRequest,
     reason: Reason,
     version: Version | None = None,
+    growth: Growth | None = None,
+    late: LateChanges = NOTHING_LATE,
+) -> Skipped:
+    """Skip a refresh that took no lease: record it, and notify the listeners.
+
+    :param version: the current version if it is valid up to the time of the request, so that the table is fresh up to then.
+    :param late: partitions that stay out of date.
+    """
+    skipped = record_skip(workspace, request, reason, version, growth=growth)
+    action = RefreshAction.SKIP if version is None else RefreshAction.NO_DATA
+    left = len(late.partitions) if request.searches and version is not None and not late.partitions.is_whole else None
+    table = request.table.identifier
+    outcome = WriteOutcome(Operation.REFRESH, Ending.SKIPPED, request.token, table, NO_PARTITIONS, action=action, left=left)
+    notify(workspace.listeners, replace(outcome, reason=reason))
+    return skipped
+
+
+def record_skip(
+    workspace: Workspace,
+    request: RefreshRequest,
+    reason: Reason,
+    version: Version | None = None,
     instead_of: str = "",
     growth: Growth | None = None,
 ) -> Skipped:
     """Record a skip in the history. Consecutive skips of scheduled refreshes share one record.
 
-    :param version: the current version if it is valid up to the time of the request, so that the table is fresh up to then.
+    :param version: see :func:`skip`.
     :param instead_of: token of a refresh that was skipped at its commit, whose record is replaced by this one.
     """
     is_line = request.is_scheduled or request.batch is not None

@@ -427,6 +427,12 @@ class ToDo:
         rest = replace(self, partitions=self.later, later=NO_PARTITIONS, base=base, commit=(number + 1, number + 1))
         return rest.divided(table)
 
+    @property
+    def left(self) -> int | None:
+        """The number of partitions known to be out of date that this commit does not replace; ``None`` if it is unknown."""
+        left = self.later.union(self.late.to_leave)
+        return None if left.is_whole else len(left)
+
     def merging_since(self, current: Version | None) -> Merging | None:
         """Return the merge if there was no commit since."""
         return self.merging if self.bound_since(current) is not None else None

@@ -169,6 +169,11 @@ class RefreshRequest:
         return (self.is_scheduled or self.catches_up) and not is_asked_for and self.table.is_incremental
 
     @property
+    def searches(self) -> bool:
+        """Whether it searches for partitions that are out of date, not only for those that a user named."""
+        return self.only_dirty or (self.is_scheduled and self.partitions is None and not self.full_refresh)
+
+    @property
     def thaws(self) -> bool:
         """Whether it replaces frozen partitions: only if a user named them and insists."""
         return self.replaces_frozen and (self.partitions is not None or self.full_refresh or self.only_dirty)

@@ -37,7 +37,7 @@ from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshS
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.refresh.catching_up import is_unbroken
-from airflow_dynamic_tables.services.refresh.change_detection import skip, what_remains
+from airflow_dynamic_tables.services.refresh.change_detection import record_skip, skip, what_remains
 from airflow_dynamic_tables.services.refresh.planning import ToDo, Why, bind_inputs, plan
 from airflow_dynamic_tables.services.refresh.preview import not_schedulable
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
@@ -222,6 +222,7 @@ def prepare(
         raise ConflictError(f"{stage.table} changed while its sources were looked at; the next try reads them again.")
     action, reason = action_of(request, stage.partitions, current, merges=to_do.merging_since(current) is not None)
     reason = to_do.explained(reason)
+    write.note(action=action, left=to_do.left if request.searches else None)
     if growth is not None:
         log_progress(growth)
     skipped = overtaken(request, stage.partitions, current, fresh_until(workspace, current))
@@ -343,7 +344,7 @@ def _skipped(workspace: Workspace, attempt: Attempt, reason: Reason, *, is_empty
         if is_empty:
             refresh = workspace.ledger.get_refresh(token)
             counted = refresh is not None and refresh.expectations  # above all, counts of late rows
-            skip(workspace, attempt.request, reason, _held(attempt), instead_of="" if counted else token)
+            record_skip(workspace, attempt.request, reason, _held(attempt), instead_of="" if counted else token)
     except (DynamicTableError, OSError):
         log.exception("Could not abort stage %s; the next refresh or sweep does it.", token)
     return Skipped(reason)

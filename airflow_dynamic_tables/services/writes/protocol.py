@@ -37,7 +37,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.base import StagedTable
 from airflow_dynamic_tables.ledger.base import RefreshChanges, RefreshState, Stage, StageState
-from airflow_dynamic_tables.services.outcomes import Ending, Operation, WriteOutcome, log_outcome
+from airflow_dynamic_tables.services.outcomes import Ending, Operation, WriteOutcome, notify
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 from airflow_dynamic_tables.services.writes.leases import YIELDING, lease_kept, new_lease, open_stage, resume_stage
 from airflow_dynamic_tables.services.writes.settling import abort, abort_stage, record_commit, settle
@@ -128,18 +128,14 @@ class StagedWrite:
             "reason": reason.text,
             "reason_code": reason.code,
         }
-        self.note(ending=Ending.SKIPPED, reason=reason)
+        self.note(ending=Ending.SKIPPED, reason=reason, action=RefreshAction.SKIP)
         settle(self.workspace, self.stage, None, surely_not_landed=True, ended=ended)
 
     def tell(self) -> None:
         """Notify every listener of the outcome, once. Exceptions of listeners are logged."""
-        listeners = () if self._is_told else (log_outcome, *self.workspace.listeners)
-        self._is_told = True
-        for listener in listeners:
-            try:
-                listener(self.outcome)
-            except Exception:
-                log.exception("A listener of the %s of %s failed.", self.operation, self.stage.table)
+        if not self._is_told:
+            self._is_told = True
+            notify(self.workspace.listeners, self.outcome)
 
 
 def new_stage(workspace: Workspace, registered: RegisteredTable, token: str, owner: str, location: str) -> Stage:
