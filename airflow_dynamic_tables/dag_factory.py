@@ -22,7 +22,7 @@ from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.limits import TAG_CHARACTERS
 from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, understood
-from airflow_dynamic_tables.dags.callbacks import callbacks_of, dag_callbacks_of, deadlines_of
+from airflow_dynamic_tables.dags.callbacks import callbacks_of, dag_callbacks_of, deadlines_of, late_callbacks_of
 from airflow_dynamic_tables.dags.declared import (
     DagAccess,
     configured_poll_interval,
@@ -83,8 +83,7 @@ def load_dynamic_tables(
     :param definitions: a definitions file or folder.
     :param catalogs_file: default: ``catalogs.yaml`` in the folder of the definitions or beside it.
     :param conn_id: connection of type ``dynamic_tables``; default: option ``connection`` of section ``dynamic_tables``.
-    :param maintenance: whether to build the maintenance DAG, too, the verification DAG if a table has ``verify_every``, and the
-        freshness DAG if Airflow sends metrics; one of each is enough for a state database.
+    :param maintenance: whether to build the DAGs of maintenance, verification and freshness, too; one for each state database.
     :param default_args: Airflow's, for the tasks of all these DAGs; the definitions override them.
     """
     path = Path(definitions)
@@ -105,7 +104,7 @@ def load_dynamic_tables(
     namespace.update({dag.dag_id: dag for dag in dags})
     if maintenance and wanted in (None, MAINTENANCE_DAG):
         namespace[MAINTENANCE_DAG] = build_maintenance_dag(access)
-    if maintenance and (wanted == FRESHNESS_DAG or (wanted is None and metrics_are_sent())):
+    if maintenance and wanted == FRESHNESS_DAG:
         namespace[FRESHNESS_DAG] = build_freshness_dag(access, path)
 
 
@@ -133,9 +132,9 @@ def _all_dags(path: Path, access: DagAccess, *, maintenance: bool) -> list[DAG]:
         with _told(refused, tables[0]):
             dags.append(build_group_dag(tables, definitions, access, readers, refused))
     if maintenance:
-        dags += _verification_dags(definitions, access, refused)
+        dags += [*_verification_dags(definitions, access, refused), *_freshness_dags(definitions, access, path, refused)]
     else:
-        refused.add(_unverified(definitions))
+        refused.add(_without_maintenance(definitions))
     every = (*mistakes, *refused.in_order())
     for mistake in every:
         log.error("%s", mistake)
@@ -353,10 +352,28 @@ def _verification_dags(definitions: Definitions, access: DagAccess, refused: Mis
     return [dag]
 
 
-def _unverified(definitions: Definitions) -> list[Mistake]:
-    """Return the tables that a DAG file without maintenance does not verify."""
-    message = "'verify_every' has no effect, because the DAG file says maintenance=False; take one of them away"
-    return [Mistake(table.path, table.line, 1, f"{table.identifier}: {message}") for table in _to_verify(definitions)]
+def _freshness_dags(definitions: Definitions, access: DagAccess, path: Path, refused: Mistakes) -> list[DAG]:
+    """Return the DAG that checks the freshness of tables; empty if nothing would come of it."""
+    tables = _to_notify(definitions)
+    for table in tables:
+        with _told(refused, table):
+            late_callbacks_of(table)
+    return [build_freshness_dag(access, path)] if tables or metrics_are_sent() else []
+
+
+def _without_maintenance(definitions: Definitions) -> list[Mistake]:
+    """Return the tables that a DAG file without maintenance does not verify, or about whose lateness it does not notify."""
+    keys = {"verify_every": _to_verify(definitions), "on_late_callback": _to_notify(definitions)}
+    message = "has no effect, because the DAG file says maintenance=False; take one of them away"
+    return [
+        Mistake(table.path, table.line, 1, f"{table.identifier}: {key!r} {message}")
+        for key, tables in keys.items()
+        for table in tables
+    ]
+
+
+def _to_notify(definitions: Definitions) -> list[DynamicTable]:
+    return [table for table in definitions.topological() if table.on_late_callback and is_airflows(table)]
 
 
 def _to_verify(definitions: Definitions) -> list[DynamicTable]:

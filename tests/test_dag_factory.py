@@ -608,6 +608,18 @@ def test_a_task_process_builds_only_its_own_dag(folder: Path, monkeypatch: pytes
     assert list(load(folder)) == [MAINTENANCE_DAG]
 
 
+def test_a_callback_of_late_tables_needs_the_freshness_dag(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = "{name: a, freshness: 1 day, query: SELECT 1 AS x, on_late_callback: CALL}"
+    (folder / "watched.yaml").write_text(f"dynamic_tables:\n- {table.replace('CALL', f'{__name__}:told')}\n")
+    assert FRESHNESS_DAG in load(folder)
+    load_dynamic_tables({}, folder, maintenance=False)
+    why = "'on_late_callback' has no effect, because the DAG file says maintenance=False"
+    assert f"watched.yaml:2:1: default.default.a: {why}" in caplog.text
+    (folder / "watched.yaml").write_text(f"dynamic_tables:\n- {table.replace('CALL', 'alerts_of_nobody:told')}\n")
+    load(folder)
+    assert "on_late_callback: 'alerts_of_nobody:told' cannot be imported where Airflow reads DAGs" in caplog.text
+
+
 def test_the_freshness_dag_exists_where_airflow_sends_metrics(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert FRESHNESS_DAG not in load(folder)
     monkeypatch.setenv("AIRFLOW__METRICS__OTEL_ON", "True")

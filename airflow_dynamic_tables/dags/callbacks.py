@@ -5,7 +5,9 @@ SystemExit is handled like other exceptions, because a module that calls ``sys.e
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -52,6 +54,23 @@ def dag_callbacks_of(table: DynamicTable) -> Callbacks:
     return {
         name.removeprefix(_OF_THE_DAG): [imported(name, callback) for callback in callbacks] for name, callbacks in named.items()
     }
+
+
+def late_callbacks_of(table: DynamicTable) -> dict[str, Callable[..., Any]]:
+    """Return the callbacks to call when the table is late, each by a digest that identifies it.
+
+    Notifiers are new ones at each call, because rendering changes them.
+
+    :raises ConfigurationError: if a function or notifier does not exist, or cannot be called without being awaited.
+    """
+    callbacks: dict[str, Callable[..., Any]] = {}
+    for named in table.on_late_callback or ():
+        called = imported("on_late_callback", named)
+        if _is_async(called):
+            raise ConfigurationError(f"on_late_callback: {named.path!r} is async, and a task calls it; name a function")
+        text = json.dumps([named.path, named.arguments], sort_keys=True)
+        callbacks[hashlib.sha256(text.encode()).hexdigest()] = called
+    return callbacks
 
 
 def imported(name: str, callback: Callback) -> Callable[..., Any]:

@@ -144,6 +144,7 @@ class AirflowPart(StrEnum):
     """An argument of the DAG with the name of the key."""
     DAG_CALLBACK = "DAG, callback"
     DAG_OTHER = "DAG, other"
+    FRESHNESS_CALLBACK = "freshness DAG, callback"
 
     @property
     def owner(self) -> str:
@@ -292,6 +293,14 @@ class DynamicTable:
     ] = None
     dag_on_success_callback: Annotated[
         _Callbacks, _callback("What to call when a run succeeded, also one whose refresh was skipped.", AirflowPart.DAG_CALLBACK)
+    ] = None
+    on_late_callback: Annotated[
+        _Callbacks,
+        Key(
+            "What to call once when the table lies further behind than allowed, also if its DAG is paused.",
+            part=AirflowPart.FRESHNESS_CALLBACK,
+            see="airflow.md#late-tables",
+        ),
     ] = None
     deadline: Annotated[Deadline | None, Key(part=AirflowPart.DAG_OTHER, see=_TOLD)] = None
     comment: Annotated[str | None, Key(decides=Decides.REST)] = None

@@ -9,7 +9,14 @@ from datetime import datetime
 from sqlalchemy import Connection, delete, func, select, update
 
 from airflow_dynamic_tables.clients.database.engine import Database
-from airflow_dynamic_tables.clients.database.tables import failed_runs, published_partitions, refreshes, stages
+from airflow_dynamic_tables.clients.database.tables import (
+    failed_runs,
+    late_notices,
+    published_partitions,
+    refreshes,
+    stages,
+    watched_tables,
+)
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.ledger.readings import rename_readings
@@ -136,7 +143,7 @@ class SqlNames:
             connection.execute(update(stages).where(stages.c.table_name == old_name).values(moved))
             connection.execute(update(refreshes).where(refreshes.c.table_name == old_name).values(table_name=new_name))
             rename_readings(connection, old_name, new_name)
-            for register in (published_partitions, failed_runs):
+            for register in (published_partitions, failed_runs, watched_tables, late_notices):
                 has_own = select(register.c.table_name).where(register.c.table_name == old_name).limit(1)
                 if connection.scalar(has_own) is not None:
                     connection.execute(delete(register).where(register.c.table_name == new_name))  # of an earlier table

@@ -28,6 +28,7 @@ from airflow_dynamic_tables.ledger.base import (
 )
 from airflow_dynamic_tables.ledger.details import SqlFailures, SqlNames, SqlPartitions, count_from_zero, prune_failures
 from airflow_dynamic_tables.ledger.jobs import SqlJobs, prune_jobs
+from airflow_dynamic_tables.ledger.late_tables import SqlLateTables
 from airflow_dynamic_tables.ledger.latest import SqlLatest
 from airflow_dynamic_tables.ledger.readings import SqlReadings, forget_made, lock_table, prune_readings, record_made
 from airflow_dynamic_tables.redaction import without_secrets
@@ -39,7 +40,7 @@ _OWNED = (StageState.OPEN, StageState.COMMITTING)
 _FINISHED = tuple(set(RefreshState) - {RefreshState.RUNNING, RefreshState.QUARANTINED})
 
 
-class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, SqlReadings):
+class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlLateTables, SqlNames, SqlReadings):
     """Stages and refreshes in a database. Times are timezone-aware; every method may raise CatalogUnavailableError."""
 
     def __init__(self, database: Database) -> None:

@@ -221,3 +221,21 @@ failed_runs = Table(
     Column("counts", Boolean, nullable=False),
 )
 """One row per scheduled run of a table that failed finally; it counts until a refresh of the table succeeds."""
+
+watched_tables = Table(
+    "dt_watched_tables",
+    metadata,
+    Column("table_name", String(767), primary_key=True),
+    Column("since", UtcDateTime, nullable=False),
+)
+"""One row per table whose freshness is watched."""
+
+late_notices = Table(
+    "dt_late_notices",
+    metadata,
+    Column("table_name", String(767), primary_key=True),
+    Column("callback", String(64), primary_key=True),
+    Column("claimed_until", UtcDateTime, nullable=False),
+    Column("notified_at", UtcDateTime),
+)
+"""One row per late table and callback; it is deleted when the table is fresh again."""

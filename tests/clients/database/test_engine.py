@@ -32,6 +32,7 @@ SCHEMA = {
     "dt_installation",
     "dt_job_refreshes",
     "dt_jobs",
+    "dt_late_notices",
     "dt_partitions",
     "dt_published_partitions",
     "dt_refreshes",
@@ -41,6 +42,7 @@ SCHEMA = {
     "dt_stages",
     "dt_table_locks",
     "dt_tables",
+    "dt_watched_tables",
 }
 
 

@@ -871,3 +871,43 @@ def test_a_server_that_is_down_is_one_sentence() -> None:
             call()
         assert "secret" not in str(raised.value)
         assert "\n" not in str(raised.value)
+
+
+class TestLateTables:
+    def test_a_table_is_watched_from_the_first_time_on(self, ledger: SqlLedger) -> None:
+        assert ledger.watched_since([TABLE], NOON) == {TABLE: NOON}
+        later = NOON + timedelta(hours=1)
+        assert ledger.watched_since([OTHER, TABLE], later) == {OTHER: later, TABLE: NOON}
+        assert ledger.watched_since([], later) == {}
+
+    def test_one_of_many_processes_sends_a_notice(self, ledger: SqlLedger) -> None:
+        def claim(_: int) -> bool:
+            return ledger.claim_notice(TABLE, "page", NOON, NOON + timedelta(minutes=5))
+
+        assert sorted(map(bool, at_once(8, claim))) == [*[False] * 7, True]
+        assert ledger.claim_notice(TABLE, "chat", NOON, NOON + timedelta(minutes=5)), "another callback has its own notice"
+
+    def test_a_notice_that_was_not_sent_is_claimed_again(self, ledger: SqlLedger) -> None:
+        until = NOON + timedelta(minutes=5)
+        assert ledger.claim_notice(TABLE, "page", NOON, until)
+        assert not ledger.claim_notice(TABLE, "page", until - timedelta(seconds=1), until)
+        assert ledger.claim_notice(TABLE, "page", until, until + timedelta(minutes=5))
+        ledger.record_notice(TABLE, "page", until)
+        assert not ledger.claim_notice(TABLE, "page", until + timedelta(days=1), until + timedelta(days=2))
+
+    def test_each_lateness_has_its_notice(self, ledger: SqlLedger) -> None:
+        for table in (TABLE, OTHER):
+            ledger.claim_notice(table, "page", NOON, NOON)
+            ledger.record_notice(table, "page", NOON)
+        ledger.forget_notices([TABLE])
+        assert ledger.claim_notice(TABLE, "page", NOON, NOON)
+        assert not ledger.claim_notice(OTHER, "page", NOON, NOON)
+
+    def test_they_follow_a_renamed_table(self, ledger: SqlLedger) -> None:
+        ledger.watched_since([TABLE], NOON)
+        ledger.claim_notice(TABLE, "page", NOON, NOON)
+        ledger.record_notice(TABLE, "page", NOON)
+        ledger.watched_since([OTHER], NOON + timedelta(hours=1))  # by its declaration, before the rename
+        ledger.rename_table(TABLE, OTHER)
+        assert ledger.watched_since([OTHER], NOON + timedelta(hours=2)) == {OTHER: NOON}
+        assert not ledger.claim_notice(OTHER, "page", NOON, NOON)
