@@ -76,8 +76,7 @@ def load_dynamic_tables(
 ) -> None:
     """Add DAGs for all dynamic tables and groups, and those of the maintenance, to the globals of a DAG file.
 
-    A broken definitions file results in an import error of that file, and affects only its own tables. When Airflow runs a task,
-    only the DAG of that task is built.
+    A broken definitions file is an import error of that file only. When Airflow runs a task, only the DAG of that task is built.
 
     :param namespace: ``globals()`` of the DAG file.
     :param definitions: a definitions file or folder.
