@@ -58,7 +58,10 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of :data:`FUNCTIONS`, by Spark's name; ``days`` and ``day_texts`` return a range of days around a day."""
+    """A function of :data:`FUNCTIONS`, by Spark's name; ``days`` and ``day_texts`` return a range of days around a day.
+
+    ``coalesce`` is only known of columns of several relations, and is never evaluated.
+    """
 
     function: str
     arguments: tuple[Formula, ...]

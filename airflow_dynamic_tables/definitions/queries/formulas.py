@@ -9,7 +9,8 @@ from sqlglot import exp
 
 from airflow_dynamic_tables.core.refresh.key_sources import FUNCTIONS, Call, Formula, KeyColumn, Literal
 
-Resolve = Callable[[exp.Column], KeyColumn]
+Resolve = Callable[[exp.Column], Formula]
+"""Returns a column of a relation, or those that a join merges."""
 
 LARGEST = 200
 """Maximum number of parts of a formula."""
@@ -85,9 +86,20 @@ def formula_of(expression: exp.Expr, resolve: Resolve) -> Formula:
         if name is None or node.to.expressions or not has_only(node, {"this", "to"}):
             raise NoFormulaError(node)
         return Call(name, (formula_of(node.this, resolve),))
+    if isinstance(node, exp.Coalesce):
+        return _coalesced(node, resolve)
     if isinstance(node, exp.TsOrDsAdd):
         return Call("date_add", (formula_of(node.this, resolve), Literal(_days(node))))
     return Call(*_call(node, resolve))
+
+
+def _coalesced(node: exp.Coalesce, resolve: Resolve) -> Call:
+    """Return the first column that is not null, of columns of different relations."""
+    columns = [formula_of(part, resolve) for part in (node.this, *node.expressions)]
+    relations = {column.relation for column in columns if isinstance(column, KeyColumn)}
+    if len(columns) < 2 or len(relations) != len(columns):
+        raise NoFormulaError(node)
+    return Call("coalesce", tuple(columns))
 
 
 def _call(node: exp.Expr, resolve: Resolve) -> tuple[str, tuple[Formula, ...]]:
@@ -158,6 +170,9 @@ def type_of(formula: Formula, type_of_column: Callable[[KeyColumn], str | None])
         return type_of_column(formula)
     if isinstance(formula, Literal):
         return "int" if isinstance(formula.value, int) else "string"
+    if formula.function == "coalesce":
+        types = {type_of(argument, type_of_column) for argument in formula.arguments}
+        return types.pop() if len(types) == 1 else None
     return _RESULTS[formula.function]
 
 
@@ -222,7 +237,9 @@ def _sides(
 def _shifted(expression: exp.Expr, resolve: Resolve, is_date: Callable[[KeyColumn], bool]) -> Shifted:
     node = expression.unnest()
     if isinstance(node, exp.Column):
-        return resolve(node), 0
+        if isinstance(column := resolve(node), KeyColumn):
+            return column, 0
+        raise NoFormulaError(node)
     if isinstance(node, exp.TsOrDsAdd):
         column, days = _shifted(node.this, resolve, is_date)
         return column, days + _days(node)

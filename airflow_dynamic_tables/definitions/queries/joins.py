@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import takewhile
 from typing import Generic, Protocol, TypeVar
 
 from sqlglot import exp
@@ -13,18 +14,22 @@ from airflow_dynamic_tables.core.refresh.key_sources import Call, Formula, KeyCo
 from airflow_dynamic_tables.definitions.queries.formulas import (
     DayBound,
     NoFormulaError,
+    Resolve,
     bounds_of,
     formula_of,
     substituted,
     type_of,
 )
-from airflow_dynamic_tables.definitions.queries.relations import BlockedError, Relation, hides_right, offset_of
+from airflow_dynamic_tables.definitions.queries.relations import BlockedError, Relation, hides_right, offset_of, used_columns
 
 _JOINS = {
     *(("", kind) for kind in ("", "INNER", "CROSS", "SEMI", "ANTI")),
     *(("LEFT", kind) for kind in ("", "OUTER", "SEMI", "ANTI")),
 }
 """Joins that keep the rows of the first table apart."""
+
+_RIGHT_JOINS = {("RIGHT", ""), ("RIGHT", "OUTER")}
+_FULL_JOINS = {("FULL", ""), ("FULL", "OUTER")}
 
 
 class RelationTypes(Protocol):
@@ -44,16 +49,16 @@ class RelationTypes(Protocol):
 class Joins:
     """The relations in FROM of a SELECT, the columns that its conditions equate, and the days by which they let two differ.
 
-    The condition of an outer, semi or anti join restricts the rows of the joined relation only.
+    The condition of a left, semi or anti join restricts the rows of the joined relation only, that of a right join those of the
+    others, and that of a full join none.
     """
 
-    def __init__(
-        self, select: exp.Select, relations: Sequence[Relation], resolve: Callable[[exp.Column], KeyColumn], types: RelationTypes
-    ) -> None:
+    def __init__(self, select: exp.Select, relations: Sequence[Relation], resolve: Resolve, types: RelationTypes) -> None:
         self._select = select
         self._relations = relations
         self._by_name = {relation.name: relation for relation in relations}
         self._joins: list[exp.Join] = select.args.get("joins") or []
+        self._joined = list(zip(relations[1:], self._joins, strict=True))
         self._resolve = resolve
         self._types = types
 
@@ -62,27 +67,77 @@ class Joins:
 
         :raises BlockedError: if they do not.
         """
-        used = {column.relation for column in columns_of(formula)}
-        if len(used) != 1:
-            cause = "the key is of several tables" if used else "the key is the same in all rows"
+        keys = _by_relation(formula)
+        if not keys or any({column.relation for column in columns_of(key)} != {name} for name, key in keys.items()):
+            cause = "the key is of several tables" if keys else "the key is the same in all rows"
             raise BlockedError(ObstacleCode.SEVERAL_TABLES, self._select, cause, "take the key from columns of one table")
-        self.check_kinds()
-        for relation, join in zip(self._relations[1:], self._joins, strict=True):
-            if relation.name in used and (join.side.upper() == "LEFT" or hides_right(join)):
-                cause = "the key is a column of the optional side of a join, which is null where there is no partner"
-                raise BlockedError(ObstacleCode.JOIN, relation.node, cause, "take the key from the other table, or write JOIN")
+        if len(keys) > 1:
+            self._check_full_joins(formula, keys)
+            return
+        self._check_kinds(_JOINS | _RIGHT_JOINS)
+        (name,) = keys
+        position = [relation.name for relation in self._relations].index(name)
+        optional = [relation for relation, join in self._joined[position:] if join.side.upper() == "RIGHT"]
+        if position and (self._joins[position - 1].side.upper() == "LEFT" or hides_right(self._joins[position - 1])):
+            optional.insert(0, self._relations[position])
+        if optional:
+            cause = "the key is a column of the optional side of a join, which is null where there is no partner"
+            raise BlockedError(ObstacleCode.JOIN, optional[0].node, cause, "take the key from the other table, or write JOIN")
 
     def check_kinds(self) -> None:
         """Check that no join returns rows of its right side without a partner.
 
         :raises BlockedError: if one may.
         """
-        for relation, join in zip(self._relations[1:], self._joins, strict=True):
-            side, kind = join.side.upper(), join.kind.upper()
-            if (side, kind) not in _JOINS or join.method or join.args.get("pivots"):
-                words = " ".join(filter(None, (join.method.upper(), side, kind, "JOIN")))
+        self._check_kinds(_JOINS)
+
+    def _check_kinds(self, known: Collection[tuple[str, str]], first: int = 0) -> None:
+        """Check that all joins from one on are known.
+
+        :raises BlockedError: if one is not.
+        """
+        for relation, join in self._joined[first:]:
+            if _kind(join) not in known:
+                words = " ".join(filter(None, (join.method.upper(), join.side.upper(), join.kind.upper(), "JOIN")))
                 cause = f"{words} is not analysed, because it may return rows without a partner on either side"
-                raise BlockedError(ObstacleCode.JOIN, relation.node, cause, "write LEFT JOIN, with the table of the key first")
+                remedy = "write LEFT JOIN, with the table of the key first"
+                if _kind(join) in _FULL_JOINS:
+                    remedy += "; or ON l.ds = r.ds, and take COALESCE(l.ds, r.ds) as the key"
+                raise BlockedError(ObstacleCode.JOIN, relation.node, cause, remedy)
+
+    def _check_full_joins(self, formula: Formula, keys: Mapping[str, Formula]) -> None:
+        """Check that full joins return only rows in which the columns that the key coalesces are equal or null.
+
+        :raises BlockedError: if they may return others.
+        """
+        count = len(keys)
+        first = self._relations[:count]
+        are_full = all(_kind(join) in _FULL_JOINS for join in self._joins[: count - 1])
+        if {relation.name for relation in first} != keys.keys() or not are_full:
+            cause = "the key coalesces columns of tables that FULL JOIN does not join first"
+            raise BlockedError(
+                ObstacleCode.JOIN, self._select, cause, "write FULL JOIN for all tables of COALESCE, before others"
+            )
+        for columns in _coalesced(formula):
+            by_name = {column.relation: column for column in columns}
+            ordered = [by_name[relation.name] for relation in first]
+            for number, join in enumerate(self._joins[: count - 1], 1):
+                if not self._are_equated(join, ordered[:number], ordered[number]):
+                    cause = "FULL JOIN does not equate the columns that the key coalesces"
+                    remedy = "write ON l.ds = r.ds or USING (ds), with columns of one type"
+                    raise BlockedError(ObstacleCode.JOIN, first[number].node, cause, remedy)
+        self._check_kinds(_JOINS, count - 1)
+
+    def _are_equated(self, join: exp.Join, before: Sequence[KeyColumn], column: KeyColumn) -> bool:
+        """Return whether a join only joins rows in which a column equals all earlier ones that are not null."""
+        if column.name in used_columns(join):
+            return all(other.name == column.name and self._are_same(other, column) for other in before)
+        for condition in conjuncts(join.args.get("on")):
+            for one, other in self._equations(condition) if isinstance(condition, exp.EQ) else ():
+                parts = other.arguments if isinstance(other, Call) and other.function == "coalesce" else (other,)
+                if one == column and {*before} >= {*parts} and self._are_same(column, other):
+                    return True
+        return False
 
     def column_pairs(self, name: str) -> Iterator[tuple[KeyColumn, KeyColumn]]:
         """Yield the columns of a relation with those of others that must equal them where one of its rows has an effect.
@@ -90,7 +145,7 @@ class Joins:
         Null equals nothing.
         """
         for condition, only in self._restrictions():
-            if not isinstance(condition, exp.EQ) or only not in (None, name):
+            if not isinstance(condition, exp.EQ) or (only is not None and name not in only):
                 continue
             for one, other in self._equations(condition):
                 if isinstance(one, KeyColumn) and isinstance(other, KeyColumn) and one.relation == name != other.relation:
@@ -105,10 +160,9 @@ class Joins:
 
     def spread(self, formula: Formula) -> dict[str, Formula]:
         """Return the formula of the key over each relation whose rows conditions restrict to those of the key."""
-        first = next(columns_of(formula)).relation
-        known = {first: formula}
+        known = _by_relation(formula)
         equal, bounds = self._conditions()
-        waiting = [first]
+        waiting = [*known]
         while waiting:
             name = waiting.pop()
             for other in {*equal.of(name), *bounds.of(name)} - known.keys():
@@ -124,12 +178,14 @@ class Joins:
         return known
 
     def _by_using(self, name: str, formula: Formula, known: Mapping[str, Formula]) -> Iterator[tuple[str, Formula]]:
-        """Yield the formulas of relations that USING joins to an earlier one."""
+        """Yield the formulas of relations that USING joins to an earlier one, or to the right side of a first RIGHT JOIN."""
         position = [relation.name for relation in self._relations].index(name)
         named = {column.name for column in columns_of(formula)}
-        for relation, join in zip(self._relations[position + 1 :], self._joins[position:], strict=True):
-            using = {column.name.lower() for column in join.args.get("using") or ()}
-            if relation.name in known or not named <= using:
+        linked = list(takewhile(lambda pair: pair[1].side.upper() not in ("RIGHT", "FULL"), self._joined[position:]))
+        if position == 1 and self._joins[0].side.upper() == "RIGHT":
+            linked.append((self._relations[0], self._joins[0]))
+        for relation, join in linked:
+            if relation.name in known or not named <= {*used_columns(join)}:
                 continue
             moved = substituted(formula, partial(_renamed, relation.name))
             if all(self._are_same(KeyColumn(each, name), KeyColumn(each, relation.name)) for each in named):
@@ -175,10 +231,7 @@ class Joins:
         return None
 
     def _conditions(self) -> tuple[_Links[tuple[Formula, Formula]], _Links[DayBound]]:
-        """Return what conditions equate, and the days by which they bound a difference.
-
-        The condition of an outer, semi or anti join restricts the rows of the joined relation only.
-        """
+        """Return what conditions equate, and the days by which they bound a difference."""
         equal, bounds = _Links[tuple[Formula, Formula]](), _Links[DayBound]()
         for condition, only in self._restrictions():
             for one, other in self._equations(condition):
@@ -187,14 +240,16 @@ class Joins:
                 bounds.add(bound.column, bound.other, bound, only)
         return equal, bounds
 
-    def _restrictions(self) -> Iterator[tuple[exp.Expr, str | None]]:
-        """Yield the conditions, each with the only relation whose rows it restricts; ``None`` if those of all."""
+    def _restrictions(self) -> Iterator[tuple[exp.Expr, Collection[str] | None]]:
+        """Yield the conditions, each with the only relations whose rows it restricts; ``None`` if those of all."""
         where = self._select.args.get("where")
         for condition in conjuncts(where.this if where else None):
             yield condition, None
-        for relation, join in zip(self._relations[1:], self._joins, strict=True):
+        names = [relation.name for relation in self._relations]
+        for number, join in enumerate(self._joins):
+            restricted = {"RIGHT": names[: number + 1], "FULL": []}.get(join.side.upper(), names[number + 1 : number + 2])
             for condition in conjuncts(join.args.get("on")):
-                yield condition, None if _restricts_all(join) else relation.name
+                yield condition, None if _restricts_all(join) else restricted
 
     def _equations(self, condition: exp.Expr) -> Iterator[tuple[Formula, Formula]]:
         if isinstance(condition, exp.EQ | exp.NullSafeEQ):
@@ -202,6 +257,32 @@ class Joins:
                 one, other = (formula_of(side, self._resolve) for side in (condition.this, condition.expression))
                 yield one, other
                 yield other, one
+
+
+def _kind(join: exp.Join) -> tuple[str, str]:
+    """Return the side and the kind of a join; those of none that is known if it is NATURAL or the like."""
+    side = join.method.upper() or ("PIVOT" if join.args.get("pivots") else join.side.upper())
+    return side, join.kind.upper()
+
+
+def _coalesced(formula: Formula) -> Iterator[tuple[KeyColumn, ...]]:
+    """Yield the columns of each COALESCE in a formula."""
+    if isinstance(formula, Call) and formula.function == "coalesce":
+        yield tuple(columns_of(formula))
+    elif isinstance(formula, Call):
+        for argument in formula.arguments:
+            yield from _coalesced(argument)
+
+
+def _by_relation(formula: Formula) -> dict[str, Formula]:
+    """Return a formula as each relation has it, whose columns it may coalesce."""
+
+    def own(name: str, part: Formula) -> Formula | None:
+        if not isinstance(part, Call) or part.function != "coalesce":
+            return None
+        return next((column for column in columns_of(part) if column.relation == name), None)
+
+    return {column.relation: substituted(formula, partial(own, column.relation)) for column in columns_of(formula)}
 
 
 def _restricts_all(join: exp.Join) -> bool:
@@ -227,10 +308,10 @@ class _Links(Generic[_T]):
     def __init__(self) -> None:
         self._found: dict[str, dict[str, list[_T]]] = {}
 
-    def add(self, one: Formula, other: Formula, told: _T, only: str | None) -> None:
-        """Add what relates formulas of two relations; of ``only``, if it is set, the second one must be."""
+    def add(self, one: Formula, other: Formula, told: _T, only: Collection[str] | None) -> None:
+        """Add what relates formulas of two relations; the second one must be of ``only``, if it is set."""
         first, second = ({column.relation for column in columns_of(each)} for each in (one, other))
-        if len(first) == len(second) == 1 and first != second and (only is None or second == {only}):
+        if len(first) == len(second) == 1 and first != second and (only is None or second <= {*only}):
             self._found.setdefault(first.pop(), {}).setdefault(second.pop(), []).append(told)
 
     def of(self, name: str) -> Mapping[str, list[_T]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from airflow_dynamic_tables.core.refresh.key_sources import KeyColumn, Obstacle, ObstacleCode
+from airflow_dynamic_tables.core.refresh.key_sources import Call, Formula, KeyColumn, Obstacle, ObstacleCode
 from airflow_dynamic_tables.definitions.queries.formulas import SCALARS, NoFormulaError, has_only
 
 _PLAIN_UNION = {"this", "expression", "distinct", "with_", "order", "sort", "cluster", "distribute", "limit", "offset", "fetch"}
@@ -53,10 +53,19 @@ class ColumnFinder:
         }
         joins = select.args.get("joins") or []
         self._visible = [name for name, join in zip(self._names, [None, *joins], strict=False) if not hides_right(join)]
-        self._merged = {column.name.lower() for join in joins[:1] for column in join.args.get("using") or ()}
+        self._merged = {name: self._merge(name, joins) for join in joins[:1] for name in used_columns(join)}
 
-    def __call__(self, column: exp.Column) -> KeyColumn:
-        """Return the column with the name of its relation.
+    def _merge(self, name: str, joins: Sequence[exp.Join]) -> Formula:
+        """Return the column that joins with USING make of those with its name."""
+        relations = self._names[:1]
+        for relation, join in zip(self._names[1:], joins, strict=False):
+            if name in used_columns(join) and join.side.upper() in ("RIGHT", "FULL"):
+                relations = [relation] if join.side.upper() == "RIGHT" else [*relations, relation]
+        columns = tuple(KeyColumn(name, relation) for relation in relations)
+        return columns[0] if len(columns) == 1 else Call("coalesce", columns)
+
+    def __call__(self, column: exp.Column) -> Formula:
+        """Return the column with the name of its relation, or the columns that USING merges.
 
         :raises NoFormulaError: if the relation is not certain.
         """
@@ -67,7 +76,9 @@ class ColumnFinder:
             relation = column.table.lower()
         elif name in self._generated or not self._visible:
             raise NoFormulaError(column)
-        elif len(self._visible) == 1 or name in self._merged:
+        elif name in self._merged:
+            return self._merged[name]
+        elif len(self._visible) == 1:
             relation = self._names[0]
         else:
             raise NoFormulaError(column)
@@ -106,6 +117,11 @@ def full_name(table: exp.Expr) -> str | None:
 def hides_right(join: exp.Join | None) -> bool:
     """Return whether a join returns no columns of the joined relation."""
     return join is not None and join.kind.upper() in ("SEMI", "ANTI")
+
+
+def used_columns(join: exp.Join) -> list[str]:
+    """Return the names in USING of a join."""
+    return [column.name.lower() for column in join.args.get("using") or ()]
 
 
 def offset_of(node: exp.Expr) -> int:

@@ -39,6 +39,28 @@ MAPPED = {
     "SELECT o.ds FROM lake.raw.o o JOIN lake.raw.c c ON o.id = c.id LEFT JOIN lake.raw.d d ON d.ds = o.ds AND c.ds = d.ds": (
         "o:ds d:ds"
     ),
+    # RIGHT and FULL joins
+    "SELECT c.ds FROM lake.raw.o o RIGHT JOIN lake.raw.c c ON o.ds = c.ds": "o:ds c:ds",
+    "SELECT ds FROM lake.raw.o o RIGHT OUTER JOIN lake.raw.c c USING (ds)": "o:ds c:ds",
+    "SELECT c.ds FROM lake.raw.o o RIGHT JOIN lake.raw.c c ON o.id = c.id": "c:ds",
+    "SELECT d.ds FROM lake.raw.o o JOIN lake.raw.c c ON o.ds = c.ds RIGHT JOIN lake.raw.d d ON c.ds = d.ds": "o:ds c:ds d:ds",
+    "SELECT d.ds FROM lake.raw.o o LEFT JOIN lake.raw.c c ON o.ds = c.ds RIGHT JOIN lake.raw.d d ON c.ds = d.ds": "c:ds d:ds",
+    "SELECT c.ds FROM lake.raw.o o RIGHT JOIN lake.raw.c c ON o.id = c.id JOIN lake.raw.d d ON d.ds = c.ds": "c:ds d:ds",
+    "SELECT coalesce(c.ds, o.ds) AS ds FROM lake.raw.o o FULL JOIN lake.raw.c c ON o.ds = c.ds AND o.id = c.id": "o:ds c:ds",
+    "SELECT nvl(o.ds, c.ds) AS ds, 1 FROM lake.raw.o o FULL OUTER JOIN lake.raw.c c ON o.ds = c.ds GROUP BY 1": "o:ds c:ds",
+    "SELECT ds FROM lake.raw.o FULL JOIN lake.raw.c USING (ds, id) FULL JOIN lake.raw.d USING (ds, id)": "o:ds c:ds d:ds",
+    "SELECT left(ds, 7) AS ds FROM lake.raw.o FULL JOIN lake.raw.c USING (ds)": "o:left(ds, 7) c:left(ds, 7)",
+    (
+        "SELECT coalesce(o.ds, c.ds, d.ds) AS ds FROM lake.raw.o o FULL JOIN lake.raw.c c ON o.ds = c.ds "
+        "FULL JOIN lake.raw.d d ON d.ds = coalesce(o.ds, c.ds)"
+    ): "o:ds c:ds d:ds",
+    "SELECT coalesce(o.ds, c.ds) AS ds FROM lake.raw.o o FULL JOIN lake.raw.c c USING (ds) LEFT JOIN lake.raw.d d USING (id)": (
+        "o:ds c:ds"
+    ),
+    (
+        "SELECT concat(coalesce(a.year, b.year), '-', coalesce(a.month, b.month)) AS ds FROM lake.raw.ymd a "
+        "FULL JOIN lake.raw.ymd b ON a.year = b.year AND a.month = b.month"
+    ): "ymd:concat(year, '-', month)",
     # queries in FROM
     "WITH o AS (SELECT * FROM lake.raw.o) SELECT ds FROM o": "o:ds",
     "WITH a AS (SELECT ds FROM lake.raw.o), b AS (SELECT ds AS t FROM a) SELECT t AS ds FROM b": "o:ds",
@@ -94,6 +116,16 @@ HIDDEN = {
     "SELECT c.ds FROM lake.raw.o o LEFT JOIN lake.raw.c c ON o.ds = c.ds": "JOIN@40 o c",
     "SELECT o.ds FROM lake.raw.o o RIGHT JOIN lake.raw.c c ON o.id = c.id": "JOIN@41 o c",
     "SELECT o.ds FROM lake.raw.o o FULL JOIN lake.raw.c c ON o.ds = c.ds": "JOIN@40 o c",
+    "SELECT o.ds FROM lake.raw.o o FULL JOIN lake.raw.c c USING (ds)": "JOIN@40 o c",
+    "SELECT coalesce(o.ds, c.ds) AS ds FROM lake.raw.o o FULL JOIN lake.raw.c c ON o.id = c.id": "JOIN@62 o c",
+    "SELECT coalesce(o.ds, c.day) AS ds FROM lake.raw.o o FULL JOIN lake.raw.y c ON o.ds = c.day": "JOIN@63 o y",
+    "SELECT coalesce(o.ds, c.ds) AS ds FROM lake.raw.o o FULL JOIN lake.raw.c c ON o.ds <=> c.ds": "JOIN@62 o c",
+    "SELECT coalesce(o.ds, c.ds) AS ds FROM lake.raw.o o LEFT JOIN lake.raw.c c ON o.ds = c.ds": "JOIN@16 o c",
+    "SELECT coalesce(o.ds, c.ds) AS ds FROM lake.raw.o o FULL JOIN lake.raw.c c USING (ds) RIGHT JOIN lake.raw.d d USING (ds)": (
+        "JOIN@97 o c d"
+    ),
+    "SELECT coalesce(ds, '2024-01-01') AS ds FROM lake.raw.o": "FUNCTION@16 o",
+    "SELECT c.ds FROM lake.raw.o o JOIN lake.raw.c c ON o.ds = c.ds RIGHT JOIN lake.raw.d d ON c.ds = d.ds": "JOIN@74 o c d",
     "SELECT ds FROM lake.raw.o NATURAL JOIN lake.raw.c": "NO_COLUMN@7 o c",
     "SELECT ds, lag(n) OVER (ORDER BY ds) AS n FROM lake.raw.o": "WINDOW@15 o",
     "SELECT ds, n FROM lake.raw.o ORDER BY n LIMIT 3": "LIMIT@7 o",
