@@ -510,12 +510,14 @@ class Increment:
     ``binding`` reads exactly these rows, and its state is what has been read afterwards; ``None`` if there are none. ``ended``
     states why previously read rows have changed, so that a new stream is required. ``waiting`` states which changes cannot be
     read yet, and ``late`` lists partitions that arrived or changed after their window was closed. All texts have no full stop.
+    ``bytes`` is the size of the added files, ``None`` if it is not known.
     """
 
     binding: SourceBinding | None = None
     ended: str = ""
     waiting: str = ""
     late: tuple[str, ...] = ()
+    bytes: int | None = None
 
 
 def why_another(since: SourceState, now: SourceState) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +25,14 @@ def fingerprints(files: Iterable[tuple[Mapping[str, str | None], File]]) -> dict
     for spec, file in files:
         groups.setdefault(tuple(spec.items()), []).append(file)
     return {describe(dict(spec)): fingerprint(dict(sorted(group, key=_name))) for spec, group in groups.items()}
+
+
+def partition_sizes(files: Iterable[tuple[Mapping[str, str | None], int]]) -> dict[str, int]:
+    """Return the bytes of the files of each partition, by its text, from those of each file."""
+    found: Counter[tuple[tuple[str, str | None], ...]] = Counter()
+    for spec, size in files:
+        found[tuple(spec.items())] += size
+    return {describe(dict(spec)): size for spec, size in found.items()}
 
 
 _MERGED = re.compile(r"(?:.*/)?merged-([0-9a-f]{32})-\d+\.parquet", re.DOTALL)

@@ -95,6 +95,9 @@ class ReasonCode(StrEnum):
     SOURCES_CHANGED = "SOURCES_CHANGED"
     """Sources of these partitions changed."""
 
+    MERGE_COSTS_MORE = "MERGE_COSTS_MORE"
+    """Sources of these partitions only grew, but a merge of the new rows would take longer or read more than replacing them."""
+
     FROZEN = "FROZEN"
     """All partitions that would be replaced are frozen."""
 

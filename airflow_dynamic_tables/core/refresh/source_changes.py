@@ -21,7 +21,8 @@ class SourceState:
     partition's text (``ds=2024-01-01/hh=03``, see :func:`~airflow_dynamic_tables.core.partitions.describe`): a partition was
     changed, added or dropped when its fingerprint differs, is new or is missing. An empty text is the entire table when it cannot
     be split. ``unsettled`` are partitions that changed so shortly before they were examined that another change may not alter
-    their fingerprint. ``same_rows`` are earlier versions that have the same rows in other files; they are not recorded.
+    their fingerprint. ``same_rows`` are earlier versions that have the same rows in other files, and ``sizes`` the bytes of the
+    files of each partition, ``None`` if they are unknown; these are not recorded.
     """
 
     version: str
@@ -31,6 +32,7 @@ class SourceState:
     partitions: Mapping[str, str] | None = None
     unsettled: tuple[str, ...] = ()
     same_rows: tuple[str, ...] = field(default=(), compare=False)
+    sizes: Mapping[str, int] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

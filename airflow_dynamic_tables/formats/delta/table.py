@@ -43,7 +43,7 @@ from airflow_dynamic_tables.formats.base import (
 from airflow_dynamic_tables.formats.data_files import first_rows
 from airflow_dynamic_tables.formats.delta.history import DeltaHistory, delete_orphans, expire
 from airflow_dynamic_tables.formats.delta.stage import DeltaStagedTable
-from airflow_dynamic_tables.formats.fingerprints import lasting_fingerprints, schema_digest
+from airflow_dynamic_tables.formats.fingerprints import lasting_fingerprints, partition_sizes, schema_digest
 from airflow_dynamic_tables.formats.small_files import Limits, PartitionFiles
 
 FORMAT = "delta"
@@ -124,6 +124,7 @@ def state(snapshot: DeltaSnapshot, *, by_files: bool = True) -> SourceState:
         schema=schema_digest(f"{snapshot.schema} {','.join(snapshot.partition_keys)}"),
         partitions=lasting_fingerprints(listed) if by_files else {"": version},
         same_rows=tuple(map(str, _rewritten(snapshot))) if by_files else (),
+        sizes=partition_sizes((file.partition, file.bytes) for file in snapshot.files) if by_files else None,
     )
 
 
@@ -441,7 +442,10 @@ def added_since(source: Source, store: Store | None, view: str, since: SourceSta
     added = _added(snapshot, int(since.version))
     if isinstance(added, str):
         return Increment(ended=added)
-    return Increment(restricted(now, snapshot, added).bound(source.identifier, view)) if added else Increment()
+    if not added:
+        return Increment()
+    size = sum(file.bytes for file in added)
+    return Increment(restricted(now, snapshot, added).bound(source.identifier, view), bytes=size)
 
 
 def _added(snapshot: DeltaSnapshot, since: int) -> list[DeltaFile] | str:

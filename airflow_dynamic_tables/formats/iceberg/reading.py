@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import ArrowScan
-from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus
+from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, Table, TableProperties
 from pyiceberg.table.snapshots import Operation, Snapshot
@@ -89,9 +89,9 @@ def _says_it_all(task: FileScanTask, schema: Schema) -> bool:
     return bool(names == [field.name for field in schema.fields][: len(names)])
 
 
-def _added_since(table: Table, since: str) -> list[str] | str:
+def _added_since(table: Table, since: str) -> list[DataFile] | str:
     """Return the files added after a snapshot, or why there were other changes as well."""
-    files: list[str] = []
+    files: list[DataFile] = []
     snapshot = table.current_snapshot()
     while snapshot is not None and str(snapshot.snapshot_id) != since:
         operation = snapshot.summary.operation if snapshot.summary is not None else None
@@ -111,9 +111,9 @@ def _added_since(table: Table, since: str) -> list[str] | str:
     return files
 
 
-def _added_by(table: Table, snapshot: Snapshot) -> list[str]:
+def _added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
     added = [
-        entry.data_file.file_path
+        entry.data_file
         for manifest in snapshot.manifests(table.io)
         if manifest.added_snapshot_id == snapshot.snapshot_id and manifest.content == ManifestContent.DATA
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
@@ -139,7 +139,7 @@ def added_since(source: Source, store: IcebergStore, view: str, since: SourceSta
     if content.parts:
         raise UnsupportedError(f"Another engine deleted rows of {path} beside its files; a stream reads none but whole files.")
     state = tables.state(table)
-    files: Sequence[str] = content.files
+    files, size = content.files, None
     if since is not None:
         if why := why_another(since, state):
             return Increment(ended=why)
@@ -150,5 +150,5 @@ def added_since(source: Source, store: IcebergStore, view: str, since: SourceSta
             return Increment(ended=added)
         if not added:
             return Increment()
-        files = added
-    return Increment(replace(content, files=tuple(files), state=state).bound(source.identifier, view))
+        files, size = tuple(file.file_path for file in added), sum(file.file_size_in_bytes for file in added)
+    return Increment(replace(content, files=files, state=state).bound(source.identifier, view), bytes=size)

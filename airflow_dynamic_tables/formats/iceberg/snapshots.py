@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import dropwhile
@@ -32,7 +33,7 @@ from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.formats.base import RowCounts, TableContent
 from airflow_dynamic_tables.formats.commits import COMPACTION, FENCE, NUMBER, TOKEN, version_of
-from airflow_dynamic_tables.formats.fingerprints import lasting_fingerprints, schema_digest
+from airflow_dynamic_tables.formats.fingerprints import lasting_fingerprints, partition_sizes, schema_digest
 from airflow_dynamic_tables.formats.iceberg.row_deletions import (
     LiveRows,
     knows_all_schemas,
@@ -405,16 +406,22 @@ def content(table: Table, path: ObjectPath) -> TableContent:
         raise _needs_runtime(path, why)
     files = tuple(sorted(file.file_path for file in live.files))
     schema = spark_ddl(columns_of(table.schema()))
-    there = state(table, lasting_fingerprints(_listed(table, live)))
+    placed = [(_partition(table, file), file) for file in live.files]
+    there = replace(
+        state(table, lasting_fingerprints(_listed(placed, live))),
+        sizes=partition_sizes((spec, file.file_size_in_bytes) for spec, file in placed),
+    )
     return TableContent(snapshot_id(table), files, schema, parts=_parts(files, live), state=there)
 
 
-def _listed(table: Table, live: LiveRows) -> Iterator[tuple[dict[str, str | None], tuple[str, Mapping[str, object]]]]:
+def _listed(
+    placed: Iterable[tuple[dict[str, str | None], DataFile]], live: LiveRows
+) -> Iterator[tuple[dict[str, str | None], tuple[str, Mapping[str, object]]]]:
     """Yield the input of fingerprints: data files are immutable, so name and size identify their content."""
-    for file in live.files:
-        yield _partition(table, file), (file.file_path, {"size": file.file_size_in_bytes})
+    for spec, file in placed:
+        yield spec, (file.file_path, {"size": file.file_size_in_bytes})
         if rows := live.deleted.get(file.file_path):
-            yield _partition(table, file), (f"{file.file_path} without {rows}", {"size": len(rows)})
+            yield spec, (f"{file.file_path} without {rows}", {"size": len(rows)})
 
 
 def _parts(files: Sequence[str], live: LiveRows) -> tuple[SourcePart, ...]:

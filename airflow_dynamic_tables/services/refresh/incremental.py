@@ -5,8 +5,8 @@ Partitions that cannot be determined are all rows, unless the table is ``increme
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from airflow_dynamic_tables.core.partition_dates import normalised
@@ -24,8 +24,6 @@ from airflow_dynamic_tables.services.refresh.planning import Bound, Merging, ToD
 from airflow_dynamic_tables.services.refresh.requests import MOST_PARTITIONS, RefreshRequest
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 
-log = logging.getLogger(__name__)
-
 _CAUSES = 3
 """Limit of changes that the reason of a refresh names, each with its partitions."""
 
@@ -41,29 +39,23 @@ def find_changed(workspace: Workspace, request: RefreshRequest, registered: Regi
     if version is None:
         return _first(workspace, request, registered)
     bound: Bound | None = None
-    merging: Merging | None = None
-    late = NOTHING_LATE
     try:
         bound = bind_inputs(workspace, request, WHOLE_TABLE)
         frozen = frozen_partitions(workspace, request, registered)
         search = _Search(workspace, request, registered, bound)
-        if frozen is None:
-            partitions, why, merging = search.partitions()
-        else:
-            partitions, why, late = search.without(frozen)
+        found = search.partitions() if frozen is None else search.without(frozen)
     except (DynamicTableError, OSError) as error:
         if request.table.frozen is not None:
             raise  # all rows must not be replaced
         # The refresh meets the same error and handles it.
-        partitions, why = WHOLE_TABLE, f"it is not known which sources changed: {error}"
-    is_all = partitions.is_whole and merging is None
-    if is_all and request.table.mode is RefreshMode.INCREMENTAL_STRICT:
+        found = _Found(WHOLE_TABLE, f"it is not known which sources changed: {error}")
+    if found.code is ReasonCode.NOT_INCREMENTAL and request.table.mode is RefreshMode.INCREMENTAL_STRICT:
         raise UnsupportedError(
-            f"{request.table.identifier} has refresh_mode: incremental_strict and cannot be refreshed by partition: {why}. "
+            f"{request.table.identifier} has refresh_mode: incremental_strict and cannot be refreshed by partition: {found.why}. "
             f"Refresh all rows once with: dynamic-tables refresh {request.table.identifier} --full-refresh"
         )
-    change = Reason(ReasonCode.NOT_INCREMENTAL if is_all else ReasonCode.SOURCES_CHANGED, why)
-    return ToDo(partitions, bound=bound, base=version.token, late=late, change=change, merging=merging)
+    change = Reason(found.code, found.why)
+    return ToDo(found.partitions, bound=bound, base=version.token, late=found.late, change=change, merging=found.merging)
 
 
 def _first(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> ToDo:
@@ -82,6 +74,23 @@ def _is_divided(table: DynamicTable) -> bool:
     return table.max_partitions_per_commit is not None and table.mode is RefreshMode.INCREMENTAL
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The partitions that changed, or all rows, and why; how their new rows are merged, or why not although they could be."""
+
+    partitions: PartitionSet
+    why: str
+    merging: Merging | None = None
+    unmerged: ReasonCode | None = None
+    late: LateChanges = NOTHING_LATE
+
+    @property
+    def code(self) -> ReasonCode:
+        """The code of the reason."""
+        is_all = self.partitions.is_whole and self.merging is None
+        return self.unmerged or (ReasonCode.NOT_INCREMENTAL if is_all else ReasonCode.SOURCES_CHANGED)
+
+
 class _Search:
     """The search for the partitions of a table whose rows may differ from those that its query returns now."""
 
@@ -94,21 +103,22 @@ class _Search:
         self._comparison = Comparison(workspace, registered, bound, request.sources)
         self._keys = self._comparison.mapped_keys
 
-    def partitions(self) -> tuple[PartitionSet, str, Merging | None]:
-        """Return the changed partitions, or all rows, why, and how their new rows can be merged, if they can."""
+    def partitions(self) -> _Found:
+        """Return the changed partitions, or all rows."""
         other = self._why_incomplete() or self._why_recipe() or self._why_varying() or self._why_undone()
         partitions, why = (WHOLE_TABLE, other) if other else self._changed()
         if partitions.is_whole and _is_divided(self._bound.table):
             partitions, why, other = self._listed(why)
         if partitions.is_empty or other:
-            return partitions, why, None
+            return _Found(partitions, why)
         workspace, request, bound = self._workspace, self._request, self._bound
         merges = Merges(workspace, self._registered, bound, self._comparison, self._made, request.sources)
-        found = merges.find(partitions)
-        if isinstance(found, str):
-            log.debug("New rows of the sources of %s are not merged: %s.", bound.table.identifier, found)
-            return partitions, why, None
-        return partitions, f"{why}; only the rows added since are computed", found
+        merging = merges.find(partitions)
+        if merging is None:
+            return _Found(partitions, why)
+        if isinstance(merging, Reason):
+            return _Found(partitions, f"{why}; all rows are computed, because {merging}", unmerged=merging.code)
+        return _Found(partitions, f"{why}; only the rows added since are computed", merging)
 
     def _changed(self) -> tuple[PartitionSet, str]:
         """Return the partitions that changed, and why."""
@@ -147,7 +157,7 @@ class _Search:
             return None
         return self._comparison.all_partitions(self._keys)
 
-    def without(self, frozen: FrozenPartitions) -> tuple[PartitionSet, str, LateChanges]:
+    def without(self, frozen: FrozenPartitions) -> _Found:
         """Return the changed partitions that are not frozen, and those that are.
 
         What concerns all rows concerns all of these, so they are listed. New rows are not merged, because some may be of frozen
@@ -179,7 +189,7 @@ class _Search:
                 f"{unlisted}. Replace all rows, also the frozen ones, with: dynamic-tables refresh {name} --full-refresh --force"
             )
         changed = PartitionSet.of(spec for spec, _ in dirty if frozen.include(spec))
-        return *self._explained(found), LateChanges(frozen=changed)
+        return _Found(*self._explained(found), late=LateChanges(frozen=changed))
 
     def _changes(self, every: Sequence[Spec] | None = None) -> DirtySearch:
         return DirtySearch(self._comparison, self._made, self._keys, every, is_incremental=True)

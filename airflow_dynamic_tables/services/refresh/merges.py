@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 from airflow_dynamic_tables.core.formats import FORMATS
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import PartitionSet, parse_spec
 from airflow_dynamic_tables.core.refresh.expectations import Action
+from airflow_dynamic_tables.core.refresh.merge_costs import ReadBytes, why_costlier
 from airflow_dynamic_tables.core.refresh.merge_rules import MergeKind, MergeRule
 from airflow_dynamic_tables.core.refresh.plan import Merge, SourceBinding
-from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
+from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions
 from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.schedule import RefreshMode
 from airflow_dynamic_tables.definitions.queries.text import merge_rule
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.formats.registry import added_since
@@ -25,6 +27,8 @@ from airflow_dynamic_tables.services.refresh.planning import Bound, Merging, sou
 from airflow_dynamic_tables.services.tables.source_reads import pace_of
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 
+log = logging.getLogger(__name__)
+
 _FAILED = (RefreshState.FAILED, RefreshState.ABORTED)
 
 _WITHOUT_A_JOB = (RefreshAction.SKIP, RefreshAction.NO_DATA, RefreshAction.VERIFY)
@@ -33,18 +37,12 @@ _WITHOUT_A_JOB = (RefreshAction.SKIP, RefreshAction.NO_DATA, RefreshAction.VERIF
 _LATEST = 100
 """Limit of refreshes read from the history for the durations."""
 
-_MEASURED = 3
-"""Number of merges that must have been slower than a refresh without a merge."""
-
-_NOTICEABLE = 10.0
-"""Seconds by which merges must have been slower, because shorter durations vary."""
-
 _Made = tuple[Mapping[str, str | None], str]
 """A partition of a table and the token of the refresh that made it."""
 
 
 class _NoMergeError(Exception):
-    """The new rows cannot be merged, or that would take longer."""
+    """The new rows cannot be merged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +56,11 @@ class Merges:
     made: MadePartitions
     sources: Mapping[TableIdentifier, Source]
 
-    def find(self, partitions: PartitionSet) -> Merging | str:
-        """Return the merge for some partitions whose sources changed, or why there is none."""
+    def find(self, partitions: PartitionSet) -> Merging | Reason | None:
+        """Return the merge for some partitions whose sources changed.
+
+        :return: ``None`` if the new rows cannot be merged; the reason if they can, but replacing the partitions costs less.
+        """
         try:
             history = self.workspace.ledger.list_refreshes(self.bound.table.identifier, _LATEST, but=_WITHOUT_A_JOB)
             self._check_table(history)
@@ -67,11 +68,14 @@ class Merges:
             grown = self._grown(made)
             rule = merge_rule(self.bound.table.expanded_query, grown.identifier, types_of(self.bound), self.bound.settings)
             if isinstance(rule, str):
-                return rule
-            self._check_rule(rule, history)
-            return self._merging(rule, grown, made)
+                raise _NoMergeError(rule)
+            self._check_rule(rule)
+            merging, added = self._merging(rule, grown, made)
+            why = self._why_costlier(merging, added, partitions, history)
         except (DynamicTableError, _NoMergeError, ValueError, OSError) as error:
-            return str(error).removesuffix(".")
+            log.debug("New rows of the sources of %s are not merged: %s", self.bound.table.identifier, error)
+            return None
+        return Reason(ReasonCode.MERGE_COSTS_MORE, why) if why else merging
 
     def _check_table(self, history: Sequence[Refresh]) -> None:
         if self.bound.functions:
@@ -83,7 +87,7 @@ class Merges:
             # For example, files of the versions in between may be gone, of which other refreshes are independent.
             raise _NoMergeError("the last merge failed")
 
-    def _check_rule(self, rule: MergeRule, history: Sequence[Refresh]) -> None:
+    def _check_rule(self, rule: MergeRule) -> None:
         """Check that the table can be changed by a rule, and that its expectations can be checked on the new rows."""
         table = self.bound.table
         if rule.kind is MergeKind.APPEND:
@@ -91,11 +95,8 @@ class Merges:
                 raise _NoMergeError("the format of the table adds no rows")
             if table.row_counts or any(one.unique for one in table.expectations):
                 raise _NoMergeError("its expectations are of all rows")
-        else:
-            if any(one.action is Action.DROP for one in table.expectations):
-                raise _NoMergeError("its expectations drop rows")
-            if _is_slower(history):
-                raise _NoMergeError("earlier merges took longer")
+        elif any(one.action is Action.DROP for one in table.expectations):
+            raise _NoMergeError("its expectations drop rows")
 
     def _made_by(self, partitions: PartitionSet) -> list[_Made]:
         """Return the refreshes that made some partitions, also of parts of them."""
@@ -120,7 +121,8 @@ class Merges:
             raise _NoMergeError(f"{len(names)} sources changed")
         return next(source for source in self.bound.sources if source.identifier in names)
 
-    def _merging(self, rule: MergeRule, grown: SourceBinding, made: Sequence[_Made]) -> Merging:
+    def _merging(self, rule: MergeRule, grown: SourceBinding, made: Sequence[_Made]) -> tuple[Merging, int | None]:
+        """Return the merge, and the bytes of the files with the new rows; ``None`` if they are not known."""
         table = self.bound.table
         for name, types in types_of(self.bound).items():
             if any("collate" in kind.lower() for kind in types.values()):
@@ -150,19 +152,41 @@ class Merges:
                 sources.append(_emptied(source))
             else:
                 sources.append(source)
-        return Merging(tuple(sources), Merge(own, new, statement))
+        return Merging(tuple(sources), Merge(own, new, statement)), added.bytes
+
+    def _why_costlier(self, merging: Merging, added: int | None, partitions: PartitionSet, history: Sequence[Refresh]) -> str:
+        """Return why replacing the partitions costs less than their merge, without a full stop; empty if it does not."""
+        if merging.merge.only_adds:
+            return ""  # the added files are among those that a replacement reads
+        if partitions.is_whole and self.bound.table.mode is RefreshMode.INCREMENTAL_STRICT:
+            return ""  # all rows must not be replaced
+        return why_costlier(*_durations(history), self._read_bytes(merging, added, partitions))
+
+    def _read_bytes(self, merging: Merging, added: int | None, partitions: PartitionSet) -> ReadBytes | None:
+        """Return the bytes that only the merge, and that only a replacement reads; ``None`` if they are not known."""
+        own = merging.merge.current.state
+        if added is None or own is None or own.sizes is None:
+            return None
+        former = sum(size for text, size in own.sizes.items() if partitions.covers(parse_spec(text) if text else {}))
+        replacement = 0
+        for source, merged in zip(self.bound.sources, merging.sources, strict=True):
+            if merged is source:
+                continue  # both ways read it
+            if source.state is None or source.state.sizes is None:
+                return None
+            sizes = source.state.sizes
+            replacement += sum(sizes[text] for text in self.comparison.feeding(source.identifier, [*partitions], sizes))
+        return ReadBytes(added + former, replacement)
 
 
-def _is_slower(history: Sequence[Refresh]) -> bool:
-    """Return whether the latest merges took longer than the latest refreshes without a merge."""
+def _durations(history: Sequence[Refresh]) -> tuple[list[float], list[float]]:
+    """Return the seconds of merges and of refreshes without a merge, newest first."""
     merged: list[float] = []
     others: list[float] = []
     for refresh in history:
         if refresh.is_made_of_sources and refresh.seconds:
             (merged if refresh.action is RefreshAction.MERGE else others).append(pace_of(refresh).seconds)
-    if len(merged) < _MEASURED or not others:
-        return False
-    return median(merged[:_MEASURED]) > median(others[:_MEASURED]) + _NOTICEABLE
+    return merged, others
 
 
 def _emptied(source: SourceBinding) -> SourceBinding:
