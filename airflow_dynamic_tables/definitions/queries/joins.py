@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from typing import Generic, Protocol, TypeVar
@@ -27,6 +28,9 @@ _JOINS = {
     *(("LEFT", kind) for kind in ("", "OUTER", "SEMI", "ANTI")),
 }
 """Joins that keep the rows of the first table apart."""
+
+_SUBQUERY = "(subquery)"
+"""The relation of the columns of a subquery, whose name no other relation has."""
 
 _RIGHT_JOINS = {("RIGHT", ""), ("RIGHT", "OUTER")}
 _FULL_JOINS = {("FULL", ""), ("FULL", "OUTER")}
@@ -176,6 +180,31 @@ class Joins:
                 known[found_name] = found
                 waiting.append(found_name)
         return known
+
+    def key_in(self, query: exp.Expr, relation: Relation, known: Mapping[str, Formula]) -> tuple[Relation, Formula] | None:
+        """Return a subquery with new names of its columns, and the formula of the key over them; ``None`` if IN does not keep
+        only rows for which the subquery returns the key.
+
+        :param known: the formulas of the key over relations.
+        """
+        where = self._select.args.get("where")
+        for condition in conjuncts(where.this if where else None):
+            if not isinstance(condition, exp.In) or condition.args.get("query") is not query:
+                continue
+            left = condition.this.unnest()
+            items = left.expressions if isinstance(left, exp.Tuple) else [left]
+            named = replace(relation, columns=tuple(f"column{number}" for number in range(len(items))))
+            same: dict[Formula, Formula] = {}
+            for item, name in zip(items, named.columns, strict=True):
+                with suppress(NoFormulaError):
+                    formula = formula_of(item, self._resolve)
+                    if self._types.are_same(type_of(formula, self._type), self._types.of(named, name)):
+                        same[formula] = KeyColumn(name, _SUBQUERY)
+            for formula in known.values():
+                found = substituted(formula, same.get)
+                if all(column.relation == _SUBQUERY for column in columns_of(found)):
+                    return named, found
+        return None
 
     def _by_using(self, name: str, formula: Formula, known: Mapping[str, Formula]) -> Iterator[tuple[str, Formula]]:
         """Yield the formulas of relations that USING joins to an earlier one, or to the right side of a first RIGHT JOIN."""

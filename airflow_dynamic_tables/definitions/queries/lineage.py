@@ -90,7 +90,7 @@ def trace(query: str, key: str, types: ColumnTypes, settings: Mapping[str, str],
 
 def trace_column(relation: Relation, name: str, types: ColumnTypes, *, assumed: bool) -> Lineage:
     """Return how tables determine a column of a relation of a query."""
-    tracer = _Tracer(types, assumed)
+    tracer = _Tracer(types, assumed, follows_subqueries=False)
     tracer.descend(relation, KeyColumn(name))
     return Lineage(tracer.sources("UTC"), tuple(tracer.obstacles), tracer.is_closed)
 
@@ -113,12 +113,13 @@ def _unreadable(code: ObstacleCode, cause: str, remedy: str) -> Obstacle:
 class _Tracer:
     """The tables reached so far: ``found`` has the formulas of the key, ``blocked`` the tables that feed every partition."""
 
-    def __init__(self, types: ColumnTypes, assumed: bool) -> None:
+    def __init__(self, types: ColumnTypes, assumed: bool, *, follows_subqueries: bool = True) -> None:
         self.found: dict[str, list[Formula]] = {}
         self.blocked: set[str] = set()
         self.obstacles: list[Obstacle] = []
         self._is_interrupted = False
         self._types = TracedTypes(types, assumed)
+        self._follows_subqueries = follows_subqueries
         self._visited: set[tuple[int, tuple[str, ...], Formula]] = set()
 
     def descend(self, relation: Relation, formula: Formula) -> None:
@@ -197,15 +198,32 @@ class _Tracer:
             self._is_interrupted = True
             self._block(select, env, error.obstacle)
             return
-        for query in (each for each in own if isinstance(each, exp.Query | exp.Table)):
-            remedy = "write it as a join, such as LEFT SEMI JOIN, whose condition names the key"
-            obstacle = Obstacle(ObstacleCode.SUBQUERY, offset_of(query), "a subquery outside FROM is not followed", remedy, ())
-            self._block(query, with_env(select, env), obstacle)
         for relation, join in zip(relations, [None, *(select.args.get("joins") or ())], strict=True):
             if relation.name in known:
                 self.descend(relation, known[relation.name])
             else:
                 self._block(relation.node, relation.env, unjoined(relation, join))
+        inside = with_env(select, env)
+        for query in (each for each in own if isinstance(each, exp.Query | exp.Table)):
+            if self._follows_subqueries and self._by_in(joins, query, unwrapped(Relation("", query, inside)), known):
+                continue
+            cause = "this subquery outside FROM is not followed"
+            remedy = "write WHERE ds IN (SELECT …) with the key, or a join, such as LEFT SEMI JOIN, whose condition names the key"
+            self._block(query, inside, Obstacle(ObstacleCode.SUBQUERY, offset_of(query), cause, remedy, ()))
+
+    def _by_in(self, joins: Joins, query: exp.Expr, relation: Relation, known: Mapping[str, Formula]) -> bool:
+        """Trace the key to a subquery if IN keeps only rows for which it returns the key; return whether it does.
+
+        NOT IN also depends on other rows: on nulls, and for a null key on any.
+        """
+        found = joins.key_in(query, relation, known)
+        if found is None:
+            return False
+        # A subquery restricts rows, so the keys are still those of the relations.
+        is_interrupted = self._is_interrupted
+        self.descend(*found)
+        self._is_interrupted = is_interrupted
+        return True
 
     def _block(self, node: exp.Expr, env: Env, obstacle: Obstacle) -> None:
         """Record that all tables below a node feed every partition."""

@@ -72,6 +72,21 @@ MAPPED = {
     "WITH a AS (SELECT ds, id FROM lake.raw.o) SELECT x.k AS ds FROM a AS x(k, i) JOIN a AS y(i, k) ON y.k = x.k": "",
     "SELECT ds FROM lake.raw.o UNION ALL SELECT upper(ds) FROM LAKE.raw.o": "o:ds,upper(ds) LAKE.raw.o:ds,upper(ds)",
     "SELECT o.ds FROM lake.raw.o o JOIN LAKE.raw.o c ON o.id = c.id": "",
+    # subqueries outside FROM
+    "SELECT ds FROM lake.raw.o WHERE ds IN (SELECT ds FROM lake.raw.c WHERE n > 1)": "o:ds c:ds",
+    "SELECT left(ds, 7) AS ds FROM lake.raw.o WHERE (id, ds) IN (SELECT id, ds FROM lake.raw.c)": "o:left(ds, 7) c:left(ds, 7)",
+    "SELECT ds FROM lake.raw.o WHERE ds IN (SELECT ds FROM lake.raw.c UNION ALL SELECT ds FROM lake.raw.d)": "o:ds c:ds d:ds",
+    "SELECT ds FROM lake.raw.o WHERE ds IN (SELECT max(ds) FROM lake.raw.c)": "o:ds",
+    "SELECT column0 AS ds FROM (SELECT ds AS column0, id FROM lake.raw.o) WHERE id IN (SELECT id FROM lake.raw.c)": "o:ds",
+    "SELECT left(x, 7) AS ds FROM (SELECT ds AS x FROM lake.raw.o) WHERE x IN (SELECT ds FROM lake.raw.c)": (
+        "o:left(ds, 7) c:left(ds, 7)"
+    ),
+    "SELECT ds FROM lake.raw.o WHERE ds NOT IN (SELECT ds FROM lake.raw.c)": "o:ds",
+    "SELECT ds FROM lake.raw.o WHERE ds IN (SELECT ds FROM lake.raw.c) OR n > 1": "o:ds",
+    "SELECT ds FROM lake.raw.o WHERE ds IN (SELECT day FROM lake.raw.y)": "o:ds",
+    "SELECT ds FROM lake.raw.o WHERE ds IN (SELECT ds FROM lake.raw.c WHERE c.id = o.id)": "o:ds c:ds",
+    "SELECT ds FROM lake.raw.o WHERE ds IN (SELECT o.ds FROM lake.raw.c)": "o:ds",
+    "SELECT ds FROM lake.raw.o WHERE EXISTS (SELECT 1 FROM lake.raw.c WHERE c.ds = o.ds)": "o:ds",
     # set operations
     "SELECT ds FROM lake.raw.o UNION ALL SELECT ds FROM lake.raw.c": "o:ds c:ds",
     "SELECT 1, ds FROM lake.raw.o UNION (SELECT n, ds FROM lake.raw.c) UNION SELECT 1, ds FROM lake.raw.d": "o:ds c:ds d:ds",

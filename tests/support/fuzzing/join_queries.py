@@ -75,8 +75,28 @@ class JoinGenerator:
             return f"coalesce({', '.join(f'{each}.ds' for each in chosen)})"
         return f"{self.random.choice(visible)}.ds"
 
+    def _subquery(self, alias: str) -> str:
+        """Return a condition with a subquery, which may refer to a relation."""
+        source = self._source(self.random.choice("ocd"))
+        key = self.random.choice(["ds", "e.ds", "max(e.ds)", "substr(e.ds, 1, 7)"])
+        some = self.random.choice(["", f"e.id = {alias}.id", f"e.ds = {alias}.ds", f"{alias}.ds <=> e.ds", "e.n > 1"])
+        more = self.random.choice(["", "", " AND e.n <> 2"])
+        body = f"FROM {source} AS e WHERE {some or '1 = 1'}{more}"
+        negation = self.random.choice(["", "", "NOT "])
+        outer = f"substr({alias}.ds, 1, 7)" if "substr" in key else f"{alias}.ds"
+        forms = [
+            f"{outer} {negation}IN (SELECT {key} {body})",
+            f"{alias}.id {negation}IN (SELECT e.id {body})",
+            f"{negation}EXISTS (SELECT 1 {body})",
+            f"{alias}.n {'>=' if negation else '<'} (SELECT max(e.n) {body})",
+            f"({outer} IN (SELECT {key} {body}) OR {alias}.n > 2)",
+        ]
+        return self.random.choice(forms)
+
     def _wheres(self, visible: list[str]) -> list[str]:
         found = []
+        if self.random.random() < 0.4:
+            found.append(self._subquery(self.random.choice(visible)))
         if self.random.random() < 0.2:
             found.append(f"{self.random.choice(visible)}.n > 1")
         if len(visible) > 1 and self.random.random() < 0.15:
