@@ -234,7 +234,7 @@ class TestSources:
         bench.refresh(4)
         for day in (0, 1, 4):
             bench.write(day, 10 * day)
-        bench.tick = 5
+        bench.tick, bench.clock.time = 5, MARCH + 5 * DAY
         backfill = begin(bench.workspace, replace(bench.request(), is_scheduled=False, partitions=only(1)))
         bench.refresh(5)
         assert bench.made == only(0, 4)
