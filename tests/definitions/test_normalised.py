@@ -94,6 +94,7 @@ dynamic_tables:
   on_success_callback: []
   on_retry_callback: company.alerts:note
   on_skipped_callback: {notifier: "company.alerts:Chat"}
+  on_late_callback: company.alerts:late
   on: {all: [often, raw.orders, "s3://bucket/a b", {name: c}]}
   wait_for: [{path: "/data/{yyyy-MM-dd}"}, {source: raw.events, partition: "ds={yyyy-MM-dd}"},
     {source: raw.orders, rows: 1000}, {source: raw.orders, partition: "ds={yyyy-MM-dd}", rows: 1}]
