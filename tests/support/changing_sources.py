@@ -165,9 +165,11 @@ class DeltaSource:
         write_deltalake(self.folder, more, partition_by=self._key, mode="overwrite", schema_mode="overwrite")
 
     def restore(self, number: int) -> None:
-        """Go back by a number of versions."""
+        """Go back by a number of versions, or as many as there are."""
         table = DeltaTable(self.folder)
-        table.restore(table.version() - number)
+        kept = min(int(file.stem) for file in (self.folder / "_delta_log").glob("*.json"))
+        if (version := max(kept, table.version() - number)) < table.version():
+            table.restore(version)
 
 
 class FolderSource:
