@@ -182,6 +182,11 @@ def bind_at(source: Source, stores: Sequence[Store], view: str, conf: Mapping[st
     return _answer(SourceBinding, PAST_SOURCES, source, stores, view, conf or {}, version)
 
 
+def needs_read_check(source_format: str) -> bool:
+    """Return whether a job may read another version of a source of a format than the bound one without an error."""
+    return any(source_format == name for name, _ in READ_CHECKS)
+
+
 def check_read(binding: SourceBinding, stores: Sequence[Store]) -> None:
     """Check that a job that has ended read the bound version of a source.
 

@@ -32,7 +32,7 @@ from airflow_dynamic_tables.exceptions import (
     QuarantinedError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.formats.registry import check_read
+from airflow_dynamic_tables.formats.registry import check_read, needs_read_check
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, ReportState, Stage
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.outcomes import Operation
@@ -317,7 +317,8 @@ def _check_reads(workspace: Workspace, planned: RefreshPlan) -> None:
     :raises CommitRejectedError: if it may have read other rows.
     """
     for source in planned.sources if planned.stream is None else ():
-        check_read(source, workspace.readable(TableIdentifier.parse(source.identifier).catalog).stores())
+        if needs_read_check(source.format):
+            check_read(source, workspace.readable(TableIdentifier.parse(source.identifier).catalog).stores())
 
 
 def _check_not_overtaken(workspace: Workspace, attempt: Attempt) -> None:
