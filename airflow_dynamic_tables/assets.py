@@ -9,12 +9,10 @@ from urllib.parse import quote, unquote
 from airflow.providers.common.compat.sdk import Asset
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.lineage import asset_dataset
+from airflow_dynamic_tables.core.lineage import ASSET_SCHEME, asset_dataset
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import Dataset
-
-_SCHEME = "dynamic-table://"
 
 
 @lru_cache(maxsize=10_000)
@@ -27,12 +25,12 @@ def dynamic_table_asset(table: str | TableIdentifier) -> Asset:
     identifier = TableIdentifier.parse(table) if isinstance(table, str) else table
     parts = [quote(part, safe="") for part in (identifier.catalog, identifier.database, identifier.table)]
     # Name and URI are equal, as in Asset(uri): of two assets with the same URI, Airflow activates only one.
-    return Asset(f"{_SCHEME}{'/'.join(parts)}", group="dynamic-table")
+    return Asset(f"{ASSET_SCHEME}{'/'.join(parts)}", group="dynamic-table")
 
 
 def is_dynamic_table(asset: Any) -> TypeGuard[Asset]:
     """Return whether an outlet or inlet is the asset of a dynamic table, regardless of its name."""
-    return isinstance(asset, Asset) and asset.uri.startswith(_SCHEME)
+    return isinstance(asset, Asset) and asset.uri.startswith(ASSET_SCHEME)
 
 
 def convert_asset_to_openlineage(asset: Asset, lineage_context: object) -> Dataset | None:  # noqa: ARG001 - of the provider
@@ -42,7 +40,7 @@ def convert_asset_to_openlineage(asset: Asset, lineage_context: object) -> Datas
     """
     from openlineage.client.event_v2 import Dataset
 
-    parts = asset.uri.removeprefix(_SCHEME).split("/")
+    parts = asset.uri.removeprefix(ASSET_SCHEME).split("/")
     if len(parts) != 3:
         return None
     name = asset_dataset(TableIdentifier(*map(unquote, parts)))

@@ -203,8 +203,8 @@ class JdbcCatalog(CatalogOfOperations):
         return (PostgresStore(self.name, self._server, passwords, self._warehouse, self._lock_timeout),)
 
     def dataset_names(self, path: ObjectPath, location: str | None) -> tuple[DatasetName, ...]:  # noqa: ARG002 - it is the server
-        name = path.name if "." in path.name else f"public.{path.name}"
-        return (DatasetName(self._server.dataset_namespace, f"{path.database}.{name}"),)
+        named = TableName.parse(path.name)
+        return (DatasetName(self._server.dataset_namespace, f"{path.database}.{named.schema}.{named.table}"),)
 
     def open(self) -> None:
         """Connect once, so that an unavailable server is detected here."""

@@ -8,6 +8,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 
+ASSET_SCHEME = "dynamic-table://"
+"""The beginning of the URI of a table's Airflow asset."""
+
 _OBJECT_STORES = {
     "s3": "s3",
     "s3a": "s3",
@@ -65,4 +68,4 @@ def metastore_symlink(uri: str, database: str, table: str) -> DatasetName:
 
 def asset_dataset(identifier: TableIdentifier) -> DatasetName:
     """Return the name of the dataset of a table's Airflow asset, which is a symlink of the table itself."""
-    return DatasetName(f"dynamic-table://{quote(identifier.catalog, safe='')}", str(identifier.path))
+    return DatasetName(f"{ASSET_SCHEME}{quote(identifier.catalog, safe='')}", str(identifier.path))

@@ -37,7 +37,7 @@ from airflow_dynamic_tables.operators.run_arguments import (
 from airflow_dynamic_tables.operators.spark_tasks import NEW_JOBS, RunsSpark, spark_arguments
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.outcomes import collecting
-from airflow_dynamic_tables.services.refresh.change_detection import skip as record_skip
+from airflow_dynamic_tables.services.refresh.change_detection import skip as skip_refresh
 from airflow_dynamic_tables.services.refresh.requests import (
     RefreshRequest,
     Skipped,
@@ -51,7 +51,7 @@ from airflow_dynamic_tables.services.settings import find_catalogs_file
 from airflow_dynamic_tables.services.tables.source_reads import fresh_until
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.services.writes.settling import recorded_refresh
-from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, has_given_up, upstream_to_text
+from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, has_given_up
 
 log = logging.getLogger(__name__)
 
@@ -184,17 +184,10 @@ class DynamicTableRefreshOperator(ReportsCommits, EmitsLineage, RunsSpark):
         except UpstreamSuspendedError as error:
             if not came_by_itself(context) or (request.updated is not None and not request.updated.is_whole):
                 raise  # a skipped run would lose the partitions named by the update
-            skip(context, str(record_skip(workspace, request, Reason(ReasonCode.UPSTREAM_SUSPENDED, str(error))).reason))
+            skip(context, str(skip_refresh(workspace, request, Reason(ReasonCode.UPSTREAM_SUSPENDED, str(error))).reason))
 
     def _wait(self, wait: Wait) -> NoReturn:
-        trigger = UpstreamTrigger(
-            parents=upstream_to_text(wait.upstream),
-            schedule_time=wait.needed_until.isoformat(),
-            deadline=wait.until.isoformat(),
-            conn_id=self.catalog_conn_id,
-            catalogs_file=str(self.catalogs_file) if self.catalogs_file else None,
-            poll_interval=self.poll_interval,
-        )
+        trigger = UpstreamTrigger.of(wait, self.catalog_conn_id, self.catalogs_file, self.poll_interval)
         # The trigger enforces the deadline; Airflow's timeout only applies if no triggerer runs.
         now = datetime.now(UTC)
         timeout = wait.until - now + self.table.freshness.period

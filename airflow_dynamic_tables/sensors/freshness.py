@@ -23,9 +23,9 @@ from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatal
 from airflow_dynamic_tables.operators.run_arguments import date_of
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.requests import Parent
-from airflow_dynamic_tables.services.refresh.upstream import Pending, is_in_vain, pending, waited_too_long, what_is_missing
+from airflow_dynamic_tables.services.refresh.upstream import Pending, Wait, is_in_vain, pending, waited_too_long, what_is_missing
 from airflow_dynamic_tables.services.settings import find_catalogs_file
-from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, has_given_up, upstream_to_text
+from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, has_given_up
 
 
 class DynamicTableFreshnessSensor(BaseSensorOperator):
@@ -117,27 +117,12 @@ class DynamicTableFreshnessSensor(BaseSensorOperator):
         return waiting
 
     def _parent(self, until: datetime) -> Parent:
-        table = self.table
-        parent = Parent(
-            table.identifier,
-            table.format,
-            table.cron,
-            table.timezone,
-            table.freshness,
-            workflow_id=table.workflow_id,
-            max_lag=self.max_lag,
-        )
+        parent = Parent.of(self.table, self.max_lag)
         return replace(parent, last_tick=parent.last_tick_before(until))
 
     def _wait(self, context: Context, until: datetime) -> None:
-        trigger = UpstreamTrigger(
-            parents=upstream_to_text([self._parent(until)]),
-            schedule_time=date_of(context, self.table).isoformat(),
-            deadline=until.isoformat(),
-            conn_id=self.catalog_conn_id,
-            catalogs_file=str(self.catalogs_file) if self.catalogs_file else None,
-            poll_interval=self.poke_interval,
-        )
+        wait = Wait((self._parent(until),), until, date_of(context, self.table))
+        trigger = UpstreamTrigger.of(wait, self.catalog_conn_id, self.catalogs_file, self.poke_interval)
         # The trigger enforces the timeout; Airflow's only applies if no triggerer runs.
         timeout = until - datetime.now(UTC) + timedelta(hours=1)
         self.defer(trigger=trigger, method_name=self.resume.__name__, timeout=timeout)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView, is_own
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.lineage import ColumnOrigin, DatasetName, asset_dataset, dataset_at
-from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
+from airflow_dynamic_tables.core.refresh.reasons import WRITE_NOTHING
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.definitions.queries.text import column_origins
 from airflow_dynamic_tables.exceptions import DynamicTableError
@@ -22,10 +22,6 @@ log = logging.getLogger(__name__)
 
 _COMPARED = 200
 """Number of the latest refreshes among which the last complete one is looked for."""
-
-
-_WITHOUT_VERSION = (RefreshAction.NO_DATA, RefreshAction.SKIP, RefreshAction.VERIFY)
-"""Actions that write nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,7 @@ class _Reader:
             written, query = entry.original_query, entry.expanded_query
         inputs = self._inputs(refresh)
         is_over = refresh.state in (RefreshState.SUCCEEDED, RefreshState.UNDONE)
-        has_version = is_over and refresh.version is not None and refresh.action not in _WITHOUT_VERSION
+        has_version = is_over and refresh.version is not None and refresh.action not in WRITE_NOTHING
         output = self._dataset(refresh.table, None, refresh.snapshot) if has_version else None
         return RefreshLineage(
             refresh=refresh,

@@ -45,7 +45,7 @@ _allowed_lag = lru_cache(maxsize=1024)(allowed_lag)
 """Cached, because most tables share a schedule, and computing a lag takes a quarter of a millisecond."""
 
 
-_LOST = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.QUARANTINED)
+LOST = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.QUARANTINED)
 """Final states of a scheduled refresh without a version."""
 
 _UNKNOWN = Held(None, None)
@@ -405,7 +405,7 @@ def _content(made: _Made, latest: Latest, held: Mapping[str, Held], now: datetim
 def _lost_tick(latest: Latest, fresh: datetime | None, now: datetime) -> datetime | None:
     """Return the latest tick of a table if its refresh failed and the table is not fresh up to it."""
     tick = latest.tick_time
-    if tick is None or latest.tick_state not in _LOST or is_ahead(tick, now) or (fresh is not None and fresh >= tick):
+    if tick is None or latest.tick_state not in LOST or is_ahead(tick, now) or (fresh is not None and fresh >= tick):
         return None
     return tick
 

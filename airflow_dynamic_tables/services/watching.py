@@ -11,11 +11,8 @@ from airflow_dynamic_tables.core.cron import allowed_lag, previous_tick
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError
-from airflow_dynamic_tables.ledger.base import RefreshState
-from airflow_dynamic_tables.services.status import TableStatus, overview
+from airflow_dynamic_tables.services.status import LOST, TableStatus, overview
 from airflow_dynamic_tables.services.workspace import Workspace
-
-_LOST = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.QUARANTINED)
 
 
 def watch(workspace: Workspace, tables: Mapping[TableIdentifier, DynamicTable]) -> dict[TableIdentifier, TableStatus]:
@@ -28,7 +25,7 @@ def watch(workspace: Workspace, tables: Mapping[TableIdentifier, DynamicTable]) 
     found = dict(zip(tables, overview(workspace, dict.fromkeys(tables), tables), strict=True))
     entries = {}
     for name, status in found.items():
-        if status.late or status.version is None or status.last_refresh in _LOST:
+        if status.late or status.version is None or status.last_refresh in LOST:
             with suppress(CatalogError, ConfigurationError):
                 entries[name] = workspace.find_entry(name)
     found |= zip(entries, overview(workspace, entries, tables), strict=True)

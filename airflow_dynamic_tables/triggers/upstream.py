@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DagRunState
@@ -21,7 +22,7 @@ from airflow_dynamic_tables.core.schedule import Freshness
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
 from airflow_dynamic_tables.services.refresh.requests import Parent
-from airflow_dynamic_tables.services.refresh.upstream import Pending, Upstream, is_in_vain, pending, what_is_missing
+from airflow_dynamic_tables.services.refresh.upstream import Pending, Upstream, Wait, is_in_vain, pending, what_is_missing
 
 _MOST_TEXTS_OF_DATA = 3
 """Most texts of an awaited data entry; a parent has at least four."""
@@ -57,6 +58,18 @@ class UpstreamTrigger(BaseTrigger):
         self.catalogs_file = catalogs_file
         self.poll_interval = poll_interval
         self._told = ""
+
+    @classmethod
+    def of(cls, wait: Wait, conn_id: str, catalogs_file: Path | None, poll_interval: float) -> UpstreamTrigger:
+        """Return the trigger for upstreams that a task waits for."""
+        return cls(
+            parents=upstream_to_text(wait.upstream),
+            schedule_time=wait.needed_until.isoformat(),
+            deadline=wait.until.isoformat(),
+            conn_id=conn_id,
+            catalogs_file=str(catalogs_file) if catalogs_file else None,
+            poll_interval=poll_interval,
+        )
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments for the triggerer."""

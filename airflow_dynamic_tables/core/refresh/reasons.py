@@ -37,6 +37,10 @@ class RefreshAction(StrEnum):
     """Change nothing, but compare partitions with what the query returns for the versions that they were made of."""
 
 
+WRITE_NOTHING = (RefreshAction.SKIP, RefreshAction.NO_DATA, RefreshAction.VERIFY)
+"""Actions that leave the table as it is."""
+
+
 class Initial(StrEnum):
     """The scope of the first scheduled refresh of a table with time partitions."""
 

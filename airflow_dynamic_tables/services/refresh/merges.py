@@ -13,7 +13,7 @@ from airflow_dynamic_tables.core.refresh.expectations import Action
 from airflow_dynamic_tables.core.refresh.merge_costs import ReadBytes, why_costlier
 from airflow_dynamic_tables.core.refresh.merge_rules import MergeKind, MergeRule
 from airflow_dynamic_tables.core.refresh.plan import Merge, SourceBinding
-from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.refresh.reasons import WRITE_NOTHING, Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule import RefreshMode
@@ -30,9 +30,6 @@ from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 log = logging.getLogger(__name__)
 
 _FAILED = (RefreshState.FAILED, RefreshState.ABORTED)
-
-_WITHOUT_A_JOB = (RefreshAction.SKIP, RefreshAction.NO_DATA, RefreshAction.VERIFY)
-"""Actions that show neither how long a refresh takes nor whether a merge works."""
 
 _LATEST = 100
 """Limit of refreshes read from the history for the durations."""
@@ -62,7 +59,7 @@ class Merges:
         :return: ``None`` if the new rows cannot be merged; the reason if they can, but replacing the partitions costs less.
         """
         try:
-            history = self.workspace.ledger.list_refreshes(self.bound.table.identifier, _LATEST, but=_WITHOUT_A_JOB)
+            history = self.workspace.ledger.list_refreshes(self.bound.table.identifier, _LATEST, but=WRITE_NOTHING)
             self._check_table(history)
             made = self._made_by(partitions)
             grown = self._grown(made)

@@ -58,6 +58,12 @@ class Parent:
     workflow_id: str = ""
     max_lag: timedelta | None = None
 
+    @classmethod
+    def of(cls, table: DynamicTable, max_lag: timedelta | None = None) -> Parent:
+        """Return a table as a parent."""
+        schedule = (table.cron, table.timezone, table.freshness)
+        return cls(table.identifier, table.format, *schedule, workflow_id=table.workflow_id, max_lag=max_lag)
+
     def required(self, schedule_time: datetime) -> datetime:
         """Return the time up to which it must be fresh for a refresh.
 

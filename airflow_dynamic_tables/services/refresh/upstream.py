@@ -100,15 +100,7 @@ def parents_of(table: DynamicTable, definitions: Definitions) -> tuple[Parent, .
     """Return the tables that a table may read and that are refreshed automatically: by schedule, asset updates or a loop."""
     read = (definitions.tables[name] for name in definitions.needed_by(table) if name in definitions.tables)
     return tuple(
-        Parent(
-            parent.identifier,
-            parent.format,
-            parent.cron,
-            parent.timezone,
-            parent.freshness,
-            workflow_id=parent.workflow_id,
-            max_lag=table.max_lag.get(str(parent.identifier)),
-        )
+        Parent.of(parent, table.max_lag.get(str(parent.identifier)))
         for parent in read
         if parent.cron is not None or parent.on is not None or parent.is_continuous
     )
