@@ -6,6 +6,7 @@ from typing import Any
 
 _INTEGRATION = "Dynamic tables"
 _PACKAGE = "airflow_dynamic_tables"
+_SOURCE = "https://github.com/airflow-dynamic-tables/airflow-dynamic-tables"
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -14,7 +15,15 @@ def get_provider_info() -> dict[str, Any]:
         "package-name": "airflow-dynamic-tables",
         "name": "Dynamic tables",
         "description": "Tables that keep themselves fresh: SQL plus a freshness in YAML, refreshed atomically by Spark.",
-        "integrations": [{"integration-name": _INTEGRATION, "tags": ["service"]}],
+        "integrations": [
+            {
+                "integration-name": _INTEGRATION,
+                "external-doc-url": f"{_SOURCE}/tree/main/docs",
+                "how-to-guide": [f"/docs/{page}.md" for page in ("airflow", "definitions", "operations")],
+                "logo": "/docs/integration-logos/dynamic-tables.svg",
+                "tags": ["service"],
+            }
+        ],
         "operators": _modules(
             *("operators.dynamic_table_refresh", "operators.decide", "operators.maintenance", "operators.verification"),
             "operators.freshness",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from importlib import import_module
 from importlib.resources import files
@@ -16,12 +17,43 @@ from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.get_provider_info import get_provider_info
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 
+ROOT = Path(__file__).parents[1]
 INFO = get_provider_info()
-PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+VERSIONS = re.findall(r"^## (\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 
 
 def test_airflow_accepts_it() -> None:
     jsonschema.validate(INFO, json.loads((files("airflow") / "provider_info.schema.json").read_text()))
+
+
+def test_it_has_what_airflow_asks_of_its_own_providers() -> None:
+    """The schema of ``provider.yaml`` is stricter: it knows each key, and demands a page of each integration."""
+    added = {"state": "ready", "source-date-epoch": 0, "versions": [PROJECT["version"]]}
+    logos = [{**each, "logo": each["logo"].removeprefix("/docs")} for each in INFO["integrations"]]
+    schema = json.loads((files("airflow") / "provider.yaml.schema.json").read_text())
+    jsonschema.validate({**INFO, **added, "integrations": logos}, schema)
+
+
+def test_every_page_and_logo_of_it_exists() -> None:
+    (integration,) = INFO["integrations"]
+    paths = [*integration["how-to-guide"], integration["logo"]]
+    assert [path for path in paths if not (ROOT / path.lstrip("/")).is_file()] == []
+    assert integration["external-doc-url"] == PROJECT["urls"]["Documentation"]
+
+
+def test_options_are_of_this_version_or_an_earlier_one() -> None:
+    added = {option["version_added"] for option in INFO["config"]["dynamic_tables"]["options"].values()}
+    assert added <= set(VERSIONS)
+
+
+def test_the_version_is_the_newest_of_the_changelog() -> None:
+    assert VERSIONS[0] == PROJECT["version"]
+
+
+def test_the_plugin_is_registered_once() -> None:
+    """By its entry point. Airflow reports a plugin that the info names as well as an import error."""
+    assert "plugins" not in INFO
 
 
 def test_it_carries_the_name_of_the_distribution() -> None:
@@ -40,7 +72,7 @@ def test_airflow_finds_the_plugin() -> None:
     assert [listener.on_dag_run_success for listener in plugin.listeners], "or Airflow calls nothing"
 
 
-@pytest.mark.parametrize("section", ["operators", "hooks", "triggers"])
+@pytest.mark.parametrize("section", ["operators", "sensors", "hooks", "triggers"])
 def test_every_module_can_be_imported(section: str) -> None:
     for name in INFO[section][0]["python-modules"]:
         assert import_module(name).__doc__

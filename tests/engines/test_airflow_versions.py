@@ -34,6 +34,12 @@ TESTS = (
     "tests/system/test_airflow_continuous.py::test_partitions_are_told_once_they_are_whole",
 )
 
+PROVIDERS = (
+    *("amazon", "apache-hive", "apache-kafka", "celery", "cncf-kubernetes", "common-sql", "databricks", "fab", "google"),
+    *("microsoft-azure", "openlineage", "postgres", "snowflake", "trino"),
+)
+"""Airflow's providers that share libraries with this package, or that installations usually have beside it."""
+
 WARNING = "SelectableGroups dict interface is deprecated"
 """By the OpenTelemetry of Airflow 3.2, on Python 3.11."""
 
@@ -68,6 +74,21 @@ def installed(airflow: str, python: str) -> Path:
 def _check(command: list[str]) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("airflow", PINS)
+def test_no_pin_of_ours_keeps_airflows_own_providers_away(airflow: str, tmp_path: Path) -> None:
+    """Airflow's constraints are no package: that its versions fit ours is shown by resolving them together."""
+    together = tmp_path / "together.txt"
+    providers = (f"apache-airflow-providers-{name}" for name in PROVIDERS)
+    together.write_text("\n".join((f"apache-airflow=={_pinned(airflow)}", *providers)))
+    compile_ = [str(Path(sys.executable).with_name("uv")), "pip", "compile", "--quiet", "--all-extras"]
+    _check(
+        [*compile_, "--python-version", PYTHONS[0], "--output-file", str(tmp_path / "pins.txt"), "pyproject.toml", str(together)]
+    )
+    pins = (tmp_path / "pins.txt").read_text()
+    assert [name for name in PROVIDERS if f"\napache-airflow-providers-{name}==" not in pins] == []
 
 
 @pytest.mark.large

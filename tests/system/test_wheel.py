@@ -1,4 +1,4 @@
-"""The wheel, installed into an environment of its own: what ``pip install airflow-dynamic-tables`` gives."""
+"""The wheel, made of the sdist and installed into an environment of its own, as ``pip install`` does it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import tomllib
 import venv
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +18,7 @@ pytestmark = pytest.mark.system
 
 ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., str]
+SDIST = {"airflow_dynamic_tables", "docs", "CHANGELOG.md", "README.md", "SECURITY.md", "pyproject.toml", "PKG-INFO", ".gitignore"}
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +26,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run a program of an environment that has the wheel; its dependencies are those of this one."""
     folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    _check([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)])
+    _check([str(Path(sys.executable).with_name("uv")), "build", "--quiet", "--out-dir", str(folder), str(ROOT)])
     (wheel,) = folder.glob("*.whl")
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as sdist:
+        assert {Path(name).parts[1] for name in sdist.getnames()} == SDIST
     venv.create(folder / "venv", symlinks=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder / "venv")}))
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -57,6 +63,14 @@ def test_the_console_script_works_with_its_migrations(installed: Run) -> None:
     assert "validate" in installed("dynamic-tables", "--help")
     installed("dynamic-tables", "db", "upgrade")
     assert installed("dynamic-tables", "history", "--output", "json").strip() == "[]"
+
+
+def test_it_is_of_the_version_and_links_to_the_pages_of_the_project(installed: Run) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    code = "from importlib.metadata import metadata; found = metadata('airflow-dynamic-tables');"
+    told = installed("python", "-c", f"{code} print(found['Version'], *found.get_all('Project-URL'))")
+    assert told.startswith(f"{project['version']} ")
+    assert all(f"{name}, {url}" in told for name, url in project["urls"].items())
 
 
 def test_a_new_project_is_sound(installed: Run, tmp_path: Path) -> None:
