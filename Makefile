@@ -17,7 +17,7 @@ timed = @start=$$(date +%s); $(1); code=$$?; echo "make $@: $$(($$(date +%s) - s
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo airflow test test-all quick check faults fuzz bench setup
+.PHONY: help demo airflow test test-all quick check docs faults fuzz bench setup
 
 help:  ## what can be made
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | while IFS='	' read -r name text; do printf 'make %-8s %s\n' "$$name" "$$text"; done
@@ -39,6 +39,10 @@ quick: setup  ## for use while writing: check, and the fast tests without Spark 
 
 check: setup  ## format, lint, types, contracts between the packages
 	$(CHECK)
+
+docs: setup  ## the documentation site, without a network; a warning is an error
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky docs build/docs
+	@echo "make docs: build/docs/index.html"
 
 faults: setup  ## the tests of faults in their long form, hours
 	$(BIN)/python -m pytest -m 'long or not long' --timeout 7200 tests/faults tests/system/test_airflow_faults.py

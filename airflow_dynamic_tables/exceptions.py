@@ -1,37 +1,39 @@
 """Exceptions of this package, grouped by how to handle them.
 
-DynamicTableError
-├─ DefinitionError               fix the YAML (path, line, column, all mistakes)
-├─ ConfigurationError            fix the configuration: connection, catalogs file, missing program
-│  └─ MissingExtraError          pip install "airflow-dynamic-tables[...]"
-├─ CatalogError                  the catalog rejected the request, or cannot be reached
-│  ├─ NotFoundError              Catalog-, Database-, Table-, Partition-, Function-, VersionNotFoundError
-│  ├─ AlreadyExistsError         Database-, Table-, Partition-, FunctionAlreadyExistsError
-│  ├─ NotEmptyError              drop its content first
-│  ├─ InvalidPartitionError      the table is not partitioned, or the spec does not match its keys
-│  ├─ UnsupportedError           not supported by this catalog or format
-│  └─ CatalogUnavailableError    retry when the server is available
-├─ StageRejectedError            the job's output must not be committed; the stage is aborted
-│  ├─ SchemaEvolutionError       the query is incompatible with the table
-│  └─ ExpectationError           rows violate expectations of the definition
-├─ QuarantinedError              a user has to decide: publish or abort
-├─ ConflictError                 concurrent change: re-read, retry
-│  └─ CommitRejectedError        the commit certainly failed: may clean up
-│     ├─ OvertakenError          newer data was committed: nothing left to do
-│     └─ EmptyBatchError         a batch of a stream has no rows: nothing to do
-├─ CommitUnknownError            check the outcome first: never clean up
-├─ JobFailedError                the Spark job failed (application id, log tail)
-├─ SchedulerError                the workflow scheduler rejected the request
-│  ├─ WorkflowNotFoundError      the scheduler has no such workflow
-│  ├─ UnsupportedScheduleError   the scheduler has no such schedule
-│  └─ SchedulerUnavailableError  retry when the scheduler is available
-├─ UpstreamError                 a parent is late or failed
-│  └─ UpstreamSuspendedError     a parent is suspended: resume it
-├─ InvalidFieldError             a request has an invalid field: correct it
-├─ TooBusyError                  too many concurrent requests: retry later
-└─ AccessError                   the caller lacks access
-   ├─ UnauthenticatedError       log in, and retry
-   └─ ForbiddenError             request the permission
+::
+
+    DynamicTableError
+    ├─ DefinitionError               fix the YAML (path, line, column, all mistakes)
+    ├─ ConfigurationError            fix the configuration: connection, catalogs file, missing program
+    │  └─ MissingExtraError          pip install "airflow-dynamic-tables[...]"
+    ├─ CatalogError                  the catalog rejected the request, or cannot be reached
+    │  ├─ NotFoundError              Catalog-, Database-, Table-, Partition-, Function-, VersionNotFoundError
+    │  ├─ AlreadyExistsError         Database-, Table-, Partition-, FunctionAlreadyExistsError
+    │  ├─ NotEmptyError              drop its content first
+    │  ├─ InvalidPartitionError      the table is not partitioned, or the spec does not match its keys
+    │  ├─ UnsupportedError           not supported by this catalog or format
+    │  └─ CatalogUnavailableError    retry when the server is available
+    ├─ StageRejectedError            the job's output must not be committed; the stage is aborted
+    │  ├─ SchemaEvolutionError       the query is incompatible with the table
+    │  └─ ExpectationError           rows violate expectations of the definition
+    ├─ QuarantinedError              a user has to decide: publish or abort
+    ├─ ConflictError                 concurrent change: re-read, retry
+    │  └─ CommitRejectedError        the commit certainly failed: may clean up
+    │     ├─ OvertakenError          newer data was committed: nothing left to do
+    │     └─ EmptyBatchError         a batch of a stream has no rows: nothing to do
+    ├─ CommitUnknownError            check the outcome first: never clean up
+    ├─ JobFailedError                the Spark job failed (application id, log tail)
+    ├─ SchedulerError                the workflow scheduler rejected the request
+    │  ├─ WorkflowNotFoundError      the scheduler has no such workflow
+    │  ├─ UnsupportedScheduleError   the scheduler has no such schedule
+    │  └─ SchedulerUnavailableError  retry when the scheduler is available
+    ├─ UpstreamError                 a parent is late or failed
+    │  └─ UpstreamSuspendedError     a parent is suspended: resume it
+    ├─ InvalidFieldError             a request has an invalid field: correct it
+    ├─ TooBusyError                  too many concurrent requests: retry later
+    └─ AccessError                   the caller lacks access
+       ├─ UnauthenticatedError       log in, and retry
+       └─ ForbiddenError             request the permission
 
 The docstring of a class is its default message; data is in attributes; library errors are wrapped once, at the edge, with
 ``from``. No message contains a secret, because it is written to the history, to logs and to screens.

@@ -40,7 +40,8 @@ _CHECKS = ("tests.docs.check_airflow", "tests.docs.check_pytest")  # what they i
 _METASTORE = "thrift://metastore:9083"
 _REST_CATALOG = "https://catalog.example.com"
 _POSTGRES = "postgresql://etl@postgres:5432/shop"
-_LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+_LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 IN_BASE = {"README.md", "docs/guide.md", "docs/refreshes.md"}
 """The first pages of a reader. The others take long together, and their subjects have tests of their own."""
@@ -213,10 +214,43 @@ def _run(command: list[str], project: Path, environment: dict[str, str]) -> None
     assert ran.returncode == 0, f"{command[-1]}\n{ran.stdout}\n{ran.stderr}"
 
 
+def _anchors(page: Path) -> set[str]:
+    """The anchors that GitHub and the site give the headings of a page."""
+    anchors: list[str] = []
+    for heading in _HEADING.findall(_FENCE.sub("", page.read_text())):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        anchor = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+        again = sum(each == anchor or re.fullmatch(rf"{re.escape(anchor)}-\d+", each) is not None for each in anchors)
+        anchors.append(f"{anchor}-{again}" if again else anchor)
+    return set(anchors)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_links_lead_somewhere(page: Path) -> None:
-    targets = _LINK.findall(_FENCE.sub("", page.read_text()))
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+    links = _LINK.findall(_FENCE.sub("", page.read_text()))
+    targets = [(page.parent / file if file else page, anchor) for file, anchor in links]
+    assert [(str(target), anchor) for target, anchor in targets if not target.exists()] == []
+    headed = [(target, anchor) for target, anchor in targets if anchor and target.suffix == ".md"]
+    assert [(str(target), anchor) for target, anchor in headed if anchor not in _anchors(target)] == []
+
+
+def test_every_page_is_in_the_table_of_contents_once() -> None:
+    docs = ROOT / "docs"
+    listed = [entry for _, entries in runpy.run_path(str(docs / "conf.py"))["chapters"]() for entry in entries]
+    pages = {page.relative_to(docs).with_suffix("").as_posix() for suffix in ("md", "rst") for page in docs.rglob(f"*.{suffix}")}
+    assert sorted(listed) == sorted(pages - {"index"} - {page for page in pages if re.match(r"adr/\d", page)})
+
+
+@pytest.mark.large
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    build = [str(Path(sys.executable).with_name("sphinx-build")), "--quiet", "--fail-on-warning", "--keep-going", "--nitpicky"]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "AIRFLOW_HOME": str(tmp_path / "airflow")}
+    command = [*build, str(ROOT / "docs"), str(tmp_path / "site")]
+    built = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    listed = re.findall(r"^- \[.+\]\((.+)\)$", (tmp_path / "site" / "llms.txt").read_text(), re.MULTILINE)
+    assert [page for page in listed if not (tmp_path / "site" / page).is_file()] == []
+    assert "load_dynamic_tables" in (tmp_path / "site" / "api.html").read_text()
 
 
 def test_the_command_line_page_has_every_command_and_option() -> None:
@@ -259,7 +293,7 @@ def test_the_reference_of_keys_is_that_of_the_declarations() -> None:
 
 
 def test_decisions_are_numbered_and_short() -> None:
-    pages = sorted((ROOT / "docs" / "adr").glob("*.md"))
+    pages = sorted((ROOT / "docs" / "adr").glob("0*.md"))
     for number, page in enumerate(pages, 1):
         text = page.read_text()
         assert page.name.startswith(f"{number:04d}-")
