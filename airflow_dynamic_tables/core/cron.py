@@ -106,6 +106,12 @@ def allowed_lag(freshness: Freshness, cron: str | None, timezone: str, now: date
     return now - previous_tick(cron, timezone, now - freshness.period)
 
 
+def late_from(freshness: Freshness, cron: str | None, timezone: str, fresh_until: datetime) -> datetime:
+    """The time at which a table exceeds its :func:`allowed_lag` unless it is refreshed."""
+    start = fresh_until + freshness.period if cron is None else next_tick(cron, timezone, fresh_until)
+    return start + freshness.period
+
+
 def _latest(cron: croniter, zone: ZoneInfo, at: datetime) -> datetime:
     tick = _tick_before(cron, zone, at)
     while (following := _following(cron, tick)) <= at:

@@ -12,6 +12,7 @@ from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import (
     failed_runs,
     late_notices,
+    late_periods,
     published_partitions,
     refreshes,
     stages,
@@ -143,7 +144,7 @@ class SqlNames:
             connection.execute(update(stages).where(stages.c.table_name == old_name).values(moved))
             connection.execute(update(refreshes).where(refreshes.c.table_name == old_name).values(table_name=new_name))
             rename_readings(connection, old_name, new_name)
-            for register in (published_partitions, failed_runs, watched_tables, late_notices):
+            for register in (published_partitions, failed_runs, watched_tables, late_periods, late_notices):
                 has_own = select(register.c.table_name).where(register.c.table_name == old_name).limit(1)
                 if connection.scalar(has_own) is not None:
                     connection.execute(delete(register).where(register.c.table_name == new_name))  # of an earlier table

@@ -20,7 +20,7 @@ from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTIO
 from airflow_dynamic_tables.hooks.metrics import Gauge, set_gauge
 from airflow_dynamic_tables.ledger.base import StageState
 from airflow_dynamic_tables.services.status import TableStatus
-from airflow_dynamic_tables.services.watching import watch
+from airflow_dynamic_tables.services.watching import WatchedTable, watch
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -63,10 +63,10 @@ class FreshnessOperator(BaseOperator):
                 log.warning("Tables of files with mistakes are not checked: %s", mistakes[0])
             tables = {name: table for name, table in definitions.tables.items() if is_airflows(table)}
             with DynamicTableCatalogHook(self.catalog_conn_id, self.catalogs_file).get_conn() as workspace:
-                statuses = watch(workspace, tables)
-                _set_gauges(workspace, statuses)
-                late = {name: status for name, status in statuses.items() if status.late}
-                workspace.ledger.forget_notices(statuses.keys() - late.keys())
+                watched = watch(workspace, tables)
+                _set_gauges(workspace, watched)
+                late = {name: one.status for name, one in watched.items() if one.status.late}
+                workspace.ledger.forget_notices(watched.keys() - late.keys())
                 failed = [name for name in late if not self._notify(context, workspace, tables[name], late[name])]
         except DynamicTableError as error:
             raise AirflowException(str(error)) from error
@@ -95,13 +95,16 @@ class FreshnessOperator(BaseOperator):
         return has_succeeded
 
 
-def _set_gauges(workspace: Workspace, statuses: Mapping[TableIdentifier, TableStatus]) -> None:
+def _set_gauges(workspace: Workspace, watched: Mapping[TableIdentifier, WatchedTable]) -> None:
     quarantined = Counter(stage.table for stage in workspace.ledger.list_stages(states=(StageState.QUARANTINED,)))
-    for name, status in statuses.items():
+    for name, one in watched.items():
+        status = one.status
         values = {
             Gauge.LAG: status.lag_seconds,
             Gauge.ALLOWED_LAG: status.allowed_lag_seconds,
             Gauge.LATE: int(bool(status.late)),
+            Gauge.SHARE_OF_DAY: one.share_of_day,
+            Gauge.SHARE_OF_WEEK: one.share_of_week,
             Gauge.MISSING_PARTITIONS: status.missing_partitions,
             Gauge.QUARANTINED: quarantined[name],
         }

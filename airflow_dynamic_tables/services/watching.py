@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
-from airflow_dynamic_tables.core.cron import allowed_lag, previous_tick
+from airflow_dynamic_tables.core.cron import late_from, previous_tick
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError
+from airflow_dynamic_tables.ledger.late_tables import LatePeriod, Watch
 from airflow_dynamic_tables.services.status import LOST, TableStatus, overview
 from airflow_dynamic_tables.services.workspace import Workspace
 
+DAY, WEEK = timedelta(days=1), timedelta(days=7)
 
-def watch(workspace: Workspace, tables: Mapping[TableIdentifier, DynamicTable]) -> dict[TableIdentifier, TableStatus]:
-    """Return the status of tables by their history.
+_LONGEST_PAUSE = timedelta(minutes=5)
+"""The longest time between two checks in which a table that was within freshness at both counts as such between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedTable:
+    """A table with its shares of time within freshness, from 0 to 1, over the last day and the last seven days.
+
+    They are those of the time in which it was watched and checked, and null if there is none.
+    """
+
+    status: TableStatus
+    share_of_day: float | None
+    share_of_week: float | None
+
+
+def watch(workspace: Workspace, tables: Mapping[TableIdentifier, DynamicTable]) -> dict[TableIdentifier, WatchedTable]:
+    """Check tables by their history, and record the check.
 
     The catalogs are read only for tables that are late or whose last refresh failed, because missing partitions and suspensions
     are known to them. If a catalog is unavailable, its tables have the status that the history has. A table that no refresh has
@@ -30,17 +48,66 @@ def watch(workspace: Workspace, tables: Mapping[TableIdentifier, DynamicTable]) 
                 entries[name] = workspace.find_entry(name)
     found |= zip(entries, overview(workspace, entries, tables), strict=True)
     now = workspace.now()
-    since = workspace.ledger.watched_since(tables, now)
-    return {name: _never_fresh(status, tables[name], since[name], now) for name, status in found.items()}
+    watches = workspace.ledger.watches(tables, now)
+    limits = {name: _late_from(found[name], table, watches[name].since) for name, table in tables.items()}
+    new = {name: list(late_periods(watches[name], limit, now)) for name, limit in limits.items()}
+    workspace.ledger.record_checks(limits, new, now, now - WEEK)
+    periods = workspace.ledger.late_periods()
+    return {
+        name: WatchedTable(
+            status if status.fresh_until is not None else replace(status, late=limits[name] < now),
+            *(share_within_freshness(periods.get(name, ()), watches[name].since, now, window) for window in (DAY, WEEK)),
+        )
+        for name, status in found.items()
+    }
 
 
-def _never_fresh(status: TableStatus, table: DynamicTable, since: datetime, now: datetime) -> TableStatus:
-    """Return the status, late if the table was never fresh and should be.
+def _late_from(status: TableStatus, table: DynamicTable, since: datetime) -> datetime:
+    """Return the time from which a table is late without another refresh.
 
-    :param since: since when it is watched; it counts as fresh up to its last tick before.
+    :param since: since when it is watched; a table that was never refreshed counts as fresh up to its last tick before.
     """
-    if status.fresh_until is not None:
-        return status
-    start = previous_tick(table.cron, table.timezone, since) if table.cron else since
-    allowed = allowed_lag(table.freshness, table.cron, table.timezone, now)
-    return replace(status, late=now - start > allowed)
+    fresh = status.fresh_until
+    if fresh is None:
+        fresh = previous_tick(table.cron, table.timezone, since) if table.cron else since
+    return late_from(table.freshness, table.cron, table.timezone, fresh)
+
+
+def late_periods(last: Watch, limit: datetime, now: datetime) -> Iterator[LatePeriod]:
+    """Yield the periods since its last check in which a table was late, or may have been.
+
+    :param limit: the time from which it is late without another refresh.
+    """
+    if last.checked_at is None or last.late_from is None:
+        return
+    start = max(last.checked_at, last.late_from)
+    if start >= now:
+        return
+    if now - last.checked_at <= _LONGEST_PAUSE:
+        # A table that was refreshed between two checks was refreshed in time, unless it was late before.
+        if limit < now or last.late_from <= last.checked_at:
+            yield LatePeriod(start, now, is_certain=True)
+        return
+    # Refreshes in a longer pause are not known one by one.
+    certain = max(start, min(limit, now))
+    if start < certain:
+        yield LatePeriod(start, certain, is_certain=False)
+    if certain < now:
+        yield LatePeriod(certain, now, is_certain=True)
+
+
+def share_within_freshness(periods: Sequence[LatePeriod], since: datetime, now: datetime, window: timedelta) -> float | None:
+    """Return the share of time in which a table was not late, from 0 to 1; ``None`` if it was not checked in that time.
+
+    :param periods: ordered by their start; they may overlap.
+    :param since: since when it is watched.
+    :param window: the time up to now.
+    """
+    start = max(since, now - window)
+    late = {certain: timedelta() for certain in (True, False)}
+    end = start
+    for period in periods:
+        late[period.is_certain] += max(min(period.until, now) - max(period.since, end), timedelta())
+        end = max(end, period.until)
+    checked = now - start - late[False]
+    return 1 - late[True] / checked if checked > timedelta() else None

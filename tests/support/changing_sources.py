@@ -77,9 +77,8 @@ class IcebergSource:
         self.table.overwrite(rows, f"{self._key} = '{value}'")
 
     def delete(self, condition: str) -> None:
-        """Delete rows, if any meet the condition: PyIceberg warns of a deletion of none."""
-        if self.table.scan(condition, limit=1).to_arrow().num_rows:
-            self.table.delete(condition)
+        """Delete rows."""
+        self.table.delete(condition)
 
     def recreate(self, rows: pa.Table) -> None:
         """Drop the table and create it again, with these rows."""

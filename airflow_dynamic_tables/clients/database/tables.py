@@ -227,8 +227,20 @@ watched_tables = Table(
     metadata,
     Column("table_name", String(767), primary_key=True),
     Column("since", UtcDateTime, nullable=False),
+    Column("checked_at", UtcDateTime),
+    Column("late_from", UtcDateTime),
 )
-"""One row per table whose freshness is watched."""
+"""One row per table whose freshness is watched, with its last check."""
+
+late_periods = Table(
+    "dt_late_periods",
+    metadata,
+    Column("table_name", String(767), primary_key=True),
+    Column("since", UtcDateTime, primary_key=True),
+    Column("until", UtcDateTime, nullable=False),
+    Column("is_certain", Boolean, nullable=False),
+)
+"""One row per period of the last days in which a watched table was late, or may have been."""
 
 late_notices = Table(
     "dt_late_notices",

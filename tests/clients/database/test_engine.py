@@ -33,6 +33,7 @@ SCHEMA = {
     "dt_job_refreshes",
     "dt_jobs",
     "dt_late_notices",
+    "dt_late_periods",
     "dt_partitions",
     "dt_published_partitions",
     "dt_refreshes",

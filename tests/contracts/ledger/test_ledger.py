@@ -29,6 +29,7 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRej
 from airflow_dynamic_tables.ledger.base import HOLDING, UNFINISHED, Refresh, RefreshState, ReportState, Stage, StageState
 from airflow_dynamic_tables.ledger.details import PublishedPartition
 from airflow_dynamic_tables.ledger.jobs import Job, JobRefresh, RefreshWish, WorkState
+from airflow_dynamic_tables.ledger.late_tables import LatePeriod, Watch
 from airflow_dynamic_tables.ledger.latest import Held, Latest
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from tests.support.processes import at_once
@@ -875,10 +876,28 @@ def test_a_server_that_is_down_is_one_sentence() -> None:
 
 class TestLateTables:
     def test_a_table_is_watched_from_the_first_time_on(self, ledger: SqlLedger) -> None:
-        assert ledger.watched_since([TABLE], NOON) == {TABLE: NOON}
+        assert ledger.watches([TABLE], NOON) == {TABLE: Watch(NOON)}
         later = NOON + timedelta(hours=1)
-        assert ledger.watched_since([OTHER, TABLE], later) == {OTHER: later, TABLE: NOON}
-        assert ledger.watched_since([], later) == {}
+        assert ledger.watches([OTHER, TABLE], later) == {OTHER: Watch(later), TABLE: Watch(NOON)}
+        assert ledger.watches([], later) == {}
+
+    def test_late_periods_are_continued_and_expire(self, ledger: SqlLedger) -> None:
+        def at(hours: float) -> datetime:
+            return NOON + timedelta(hours=hours)
+
+        def check(hours: float, *periods: LatePeriod, keep: float = -24) -> dict[TableIdentifier, list[LatePeriod]]:
+            ledger.record_checks({TABLE: at(1)}, {TABLE: periods}, at(hours), at(keep))
+            return ledger.late_periods()
+
+        ledger.watches([TABLE], NOON)
+        assert check(2, LatePeriod(at(1), at(2), is_certain=True)) == {TABLE: [LatePeriod(at(1), at(2), is_certain=True)]}
+        assert ledger.watches([TABLE], at(3)) == {TABLE: Watch(NOON, at(2), at(1))}
+        first = LatePeriod(at(1), at(3), is_certain=True)
+        assert check(3, LatePeriod(at(2), at(3), is_certain=True)) == {TABLE: [first]}
+        second = LatePeriod(at(3), at(5), is_certain=False)
+        assert check(5, second) == {TABLE: [first, second]}
+        assert check(6, keep=3) == {TABLE: [second]}
+        assert check(4) == {}, "the clock of the check that recorded it was wrong"
 
     def test_one_of_many_processes_sends_a_notice(self, ledger: SqlLedger) -> None:
         def claim(_: int) -> bool:
@@ -904,10 +923,12 @@ class TestLateTables:
         assert not ledger.claim_notice(OTHER, "page", NOON, NOON)
 
     def test_they_follow_a_renamed_table(self, ledger: SqlLedger) -> None:
-        ledger.watched_since([TABLE], NOON)
+        ledger.watches([TABLE], NOON)
         ledger.claim_notice(TABLE, "page", NOON, NOON)
         ledger.record_notice(TABLE, "page", NOON)
-        ledger.watched_since([OTHER], NOON + timedelta(hours=1))  # by its declaration, before the rename
+        ledger.watches([OTHER], NOON + timedelta(hours=1))  # by its declaration, before the rename
+        ledger.record_checks({}, {TABLE: [LatePeriod(NOON, NOON, is_certain=True)]}, NOON, NOON - timedelta(days=1))
         ledger.rename_table(TABLE, OTHER)
-        assert ledger.watched_since([OTHER], NOON + timedelta(hours=2)) == {OTHER: NOON}
+        assert ledger.late_periods().keys() == {OTHER}
+        assert ledger.watches([OTHER], NOON + timedelta(hours=2)) == {OTHER: Watch(NOON)}
         assert not ledger.claim_notice(OTHER, "page", NOON, NOON)

@@ -16,6 +16,7 @@ from airflow_dynamic_tables.core.cron import (
     allowed_lag,
     check_cron,
     cron_for,
+    late_from,
     next_tick,
     previous_tick,
     quartz_expression,
@@ -251,6 +252,22 @@ def test_what_a_table_has_to_be_fresh_up_to(freshness: str, cron: str | None, ti
     time = datetime.fromisoformat(now).replace(tzinfo=UTC)
     allowed = allowed_lag(Freshness.parse(freshness), cron, timezone, time)
     assert time - allowed == datetime.fromisoformat(fresh_up_to).replace(tzinfo=UTC)
+
+
+@given(
+    st.sampled_from(["5 minutes", "1 hour", "1 day", "1 week"]),
+    st.sampled_from([None, "*/5 * * * *", "0 2 * * *", "30 6 * * mon-fri", "0 0 1 * *"]),
+    st.sampled_from(ODD_ZONES),
+    st.datetimes(*YEAR, timezones=st.just(UTC)),
+    st.timedeltas(timedelta(), timedelta(days=40)),
+)
+def test_a_table_is_late_from_the_time_at_which_its_lag_exceeds_the_allowed_one(
+    freshness: str, cron: str | None, timezone: str, fresh_until: datetime, lag: timedelta
+) -> None:
+    period, now = Freshness.parse(freshness), fresh_until + lag
+    is_late = lag > allowed_lag(period, cron, timezone, now)
+    start = late_from(period, cron, timezone, fresh_until)
+    assert is_late == (start < now if cron is None else start <= now)
 
 
 @pytest.mark.parametrize(
