@@ -38,10 +38,11 @@ autodoc_default_options = {"members": True, "show-inheritance": True}
 napoleon_google_docstring = True
 
 html_theme = "furo"
-html_title = f"Dynamic tables {version}"
+html_title = "Dynamic tables"
 html_logo = "integration-logos/dynamic-tables.svg"
 html_favicon = html_logo
 html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_js_files = ["versions.js"]
 html_extra_path = ["metrics"]
 html_copy_source = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from airflow_dynamic_tables.cli.command_index import INDEX, index
@@ -11,6 +11,9 @@ from airflow_dynamic_tables.definitions.declarations.table import TableDeclarati
 from airflow_dynamic_tables.definitions.model import KEYS, Key
 
 PAGE = Path(__file__).parents[1] / "docs" / "definitions.md"
+FIRST = ("name", "query", "freshness", "partitioned_by", "options", "comment", "expectations", "on_failure_callback", "format")
+"""Keys with which a table can live for a long time; all others are below a fold."""
+
 BEGIN, END = "<!-- scripts/write_reference.py writes from here -->", "<!-- to here -->"
 
 
@@ -23,18 +26,23 @@ def with_reference(page: str) -> str:
 
 def _lines() -> Iterator[str]:
     by_name = {each.name: each.key for each in KEYS if each.name in TableDeclaration.model_fields}
-    others = dict.fromkeys(TableDeclaration.model_fields.keys() - by_name.keys(), Key())
-    keys = {name: by_name.pop(name) for name in ("name", "query")} | others | by_name
-    yield from ("", "| key | meaning | in `defaults` |", "|---|---|---|")
-    for name, key in keys.items():
-        if key.part is None:
-            yield f"| `{name}` | {_meaning(name, key)} | {'yes' if name in DefaultsDeclaration.model_fields else ''} |"
-    yield from ("", "These are Airflow's, by its names; all may be in `defaults`:", "")
+    keys = {name: Key() for name in TableDeclaration.model_fields if name not in by_name} | by_name
+    first = {name: keys.pop(name) for name in FIRST}
+    yield from ("", *_table(first))
+    yield from ("", "<details>", "<summary>All other keys of a table</summary>", "")
+    yield from (*_table({name: key for name, key in keys.items() if key.part is None}), "", "</details>")
+    yield from ("", "<details>", "<summary>Settings of Airflow, by its names; all may be in <code>defaults</code></summary>", "")
     yield from ("| key | meaning | setting of the |", "|---|---|---|")
     for name, key in keys.items():
         if key.part is not None:
             yield f"| `{name}` | {_meaning(name, key)} | {key.part.owner} |"
-    yield ""
+    yield from ("", "</details>", "")
+
+
+def _table(keys: Mapping[str, Key]) -> Iterator[str]:
+    yield from ("| key | meaning | in `defaults` |", "|---|---|---|")
+    for name, key in keys.items():
+        yield f"| `{name}` | {_meaning(name, key)} | {'yes' if name in DefaultsDeclaration.model_fields else ''} |"
 
 
 def _meaning(name: str, key: Key) -> str:

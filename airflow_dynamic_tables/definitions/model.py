@@ -192,7 +192,7 @@ _SHORT = {"max_length": 250}
 
 _Callbacks = tuple[Callback, ...] | None
 
-_TOLD = "airflow.md#who-is-told"
+_TOLD = "airflow.md#notifications"
 _VERSIONS = ("versions_to_keep", "version_max_age")
 
 
@@ -320,7 +320,7 @@ class DynamicTable:
         bool,
         Key(
             "Whether a scheduled refresh is left out while nothing that the query reads has changed; default `true`.",
-            see="refreshes.md#nothing-moved",
+            see="refreshes.md#skipping-unchanged-refreshes",
         ),
     ] = True
     late: Annotated[
