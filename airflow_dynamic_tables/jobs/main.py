@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 import threading
 import time
@@ -82,9 +81,6 @@ class JvmDriver(Driver):
 _LOG_LEVEL = "spark.log.level"
 """A setting that overrides every configuration of log4j."""
 
-_NO_CLIENT = re.compile(r"No FileSystem for scheme|Class \S+ not found")
-"""Hadoop's messages for a scheme without a client, or without the jar of its client."""
-
 _PLAN_SECONDS = 5
 """Seconds between two looks for the plan."""
 
@@ -147,8 +143,7 @@ def run(spark: SparkSession, plan_location: str) -> int:
         plan = RefreshPlan.from_json(read_text(spark, plan_location))
     except Exception as error:
         # The stage is named in the plan, so the error can only be logged; the worker looks for "Error" in the log.
-        words = message(error)
-        print(f"Error: the plan {plan_location} cannot be read: {words}; {_remedy(words)}.", file=sys.stderr)
+        print(f"Error: the plan {plan_location} cannot be read: {message(error)}; refresh again.", file=sys.stderr)
         return 1
     if exists(spark, plan.error_location):  # YARN starts a driver again that failed
         print(f"Refresh of {plan.identifier} has failed before: see {plan.error_location}", file=sys.stderr)
@@ -163,15 +158,6 @@ def run(spark: SparkSession, plan_location: str) -> int:
         return 1
     print(f"Refresh of {plan.identifier}: {done}", flush=True)
     return 0
-
-
-def _remedy(words: str) -> str:
-    if _NO_CLIENT.search(words):
-        return (
-            "give Spark the client of this store, for S3 by spark: {packages: 'org.apache.hadoop:hadoop-aws:VERSION'} with the "
-            "version of its Hadoop, and begin the warehouse with s3a://"
-        )
-    return "refresh again"
 
 
 def run_tests(spark: SparkSession, location: str) -> int:

@@ -19,6 +19,19 @@ _FAILED_READ = "[FAILED_READ_FILE"
 _CLASS = re.compile(r"^(?:\w+\.)+\w+: ")
 """The name of a Java class before a message."""
 
+_NO_CLIENT = re.compile(r"No FileSystem for scheme|Class \S+FileSystem not found")
+"""Hadoop's messages for a scheme without a client, or without the jar of its client."""
+
+_CLIENTS = (
+    (re.compile(r'scheme "?gs\b|\.fs\.gs\.'), "com.google.cloud.bigdataoss:gcs-connector:VERSION'}"),
+    (re.compile(r'scheme "?abfs|\.azurebfs\.'), "org.apache.hadoop:hadoop-azure:VERSION'} with the version of its Hadoop"),
+    (
+        re.compile(r'scheme "?s3|\.s3a\.'),
+        "org.apache.hadoop:hadoop-aws:VERSION'} with the version of its Hadoop, and begin the address with s3a://",
+    ),
+)
+"""The package with the client of a store, by Hadoop's message."""
+
 _DEEPEST = 30
 """Maximum number of nested causes, because a chain of causes may be cyclic."""
 
@@ -37,7 +50,16 @@ def message(error: BaseException) -> str:
     else:
         text = str(error)
     text = without_secrets(_without_stack(text)) or type(error).__name__
+    text += _remedy(text)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _remedy(text: str) -> str:
+    """The end of the message of a Spark without the client of a store; a server gets its jars when it is started."""
+    if not _NO_CLIENT.search(text):
+        return ""
+    named = next((f", for example by spark: {{packages: '{package}" for sign, package in _CLIENTS if sign.search(text)), "")
+    return f"; give Spark the client of this store{named}"
 
 
 def refused(version: str, words: str) -> str:

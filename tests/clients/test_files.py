@@ -25,7 +25,7 @@ from airflow_dynamic_tables.clients.files import (
     read_text,
     write_text,
 )
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, MissingExtraError
 from tests.support.object_store import BUCKET, running_bucket
 from tests.support.processes import as_nobody
 
@@ -72,6 +72,30 @@ def test_a_single_file_is_listed(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("x")
     assert list(list_files(str(file))) == [file.as_uri()]
+
+
+def test_the_extra_of_a_store_whose_client_is_not_installed_is_named() -> None:
+    code = """
+import sys
+for library in ("s3fs", "gcsfs", "adlfs", "hdfs_native"):
+    sys.modules[library] = None  # as if it were not installed
+from airflow_dynamic_tables.clients.files import read_text
+from airflow_dynamic_tables.exceptions import MissingExtraError
+for uri in sys.argv[1:]:
+    try:
+        read_text(uri)
+    except MissingExtraError as error:
+        print(error)
+"""
+    extras = {
+        "s3://lake/t": "s3",
+        "s3a://lake/t": "s3",
+        "gs://lake/t": "gcs",
+        "abfss://lake@account.dfs.core.windows.net/t": "azure",
+        "hdfs://lake:8020/t": "hdfs",
+    }
+    read = subprocess.run([sys.executable, "-c", code, *extras], capture_output=True, text=True, check=True)
+    assert read.stdout.splitlines() == [str(MissingExtraError(extra)) for extra in extras.values()]
 
 
 def test_missing_folder(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from airflow_dynamic_tables.clients.files import delete_folder, exists, read_text, write_text
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
 from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
@@ -125,14 +126,33 @@ def test_a_plan_that_cannot_be_read_is_one_sentence(plan: Plan) -> None:
     assert "Traceback" not in caught.value.log_tail
 
 
+NO_CLIENT = "give Spark the client of this store, for example by spark: {{packages: '{}:VERSION'}}"
+
+
 @pytest.mark.large
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
-def test_a_store_whose_client_spark_lacks_is_one_sentence(plan: Plan, scheme: str) -> None:
+def test_a_stage_in_a_store_whose_client_spark_lacks_is_one_sentence(plan: Plan, scheme: str) -> None:
     planned = dataclasses.replace(plan("SELECT 1"), stage=f"{scheme}://lake/stage")
+    said = re.escape(NO_CLIENT.format("org.apache.hadoop:hadoop-aws"))
     with pytest.raises(
-        JobFailedError, match=f"{scheme}://lake/stage.* cannot be read: .*; give Spark the client of this store, for S3"
+        JobFailedError, match=rf"{scheme}://lake/stage.* cannot be read: .*; {said} with .* s3a://; refresh again"
     ):
         SparkSubmitRunner(SETTINGS, "local[2]").run(planned, {})
+
+
+@pytest.mark.large
+@pytest.mark.parametrize(
+    ("folder", "package"),
+    [
+        ("s3a://lake/orders", "org.apache.hadoop:hadoop-aws"),
+        ("gs://lake/orders", "com.google.cloud.bigdataoss:gcs-connector"),
+        ("abfss://lake@account.dfs.core.windows.net/orders", "org.apache.hadoop:hadoop-azure"),
+    ],
+)
+def test_a_source_in_a_store_whose_client_spark_lacks_is_one_sentence(plan: Plan, folder: str, package: str) -> None:
+    source = SourceBinding("raw.orders", "orders", "parquet", "v1", (f"{folder}/1.parquet",), schema="n INT")
+    with pytest.raises(JobFailedError, match=f"; {re.escape(NO_CLIENT.format(package))}"):
+        run(plan("SELECT n FROM orders", source))
 
 
 @pytest.mark.parametrize("home", [None, "/nowhere"])
