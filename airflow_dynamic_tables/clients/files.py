@@ -169,6 +169,7 @@ def read_text(uri: str) -> str:
     :raises FileNotFoundError: when it is not there.
     """
     system, path = file_system(uri)
+    system.invalidate_cache()  # a listing before another process wrote the file does not have it
     return str(system.read_text(path, encoding="utf-8"))
 
 

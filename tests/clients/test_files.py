@@ -200,6 +200,19 @@ def test_more_files_than_one_answer_of_an_object_store_lists() -> None:
         assert list_entries(f"s3a://{BUCKET}") == []
 
 
+def test_text_of_another_process_is_read_after_a_listing_without_it() -> None:
+    with running_bucket():
+        write_text(f"s3a://{BUCKET}/stage/_plan.json", "{}")
+        write_text(f"s3a://{BUCKET}/stage/_progress.json", "1")
+        list_entries(f"s3a://{BUCKET}/stage")
+        other = s3fs.S3FileSystem(skip_instance_cache=True)
+        other.pipe({f"{BUCKET}/stage/_result.json": b"{}", f"{BUCKET}/stage/_progress.json": b"1000"})
+        assert read_text(f"s3a://{BUCKET}/stage/_result.json") == "{}"
+        list_entries(f"s3a://{BUCKET}/stage")
+        other.pipe(f"{BUCKET}/stage/_progress.json", b"2000000")
+        assert read_text(f"s3a://{BUCKET}/stage/_progress.json") == "2000000"
+
+
 def test_objects_that_mark_folders_go_with_their_folder() -> None:
     """As Hadoop's client writes them for each empty folder."""
     with running_bucket():
