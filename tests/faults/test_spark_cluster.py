@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
 import psutil
 import pytest
 
 from airflow_dynamic_tables.exceptions import JobFailedError
-from tests.support.faults.cluster_refreshes import NEXT, QUERY, SETTINGS, STRUCK, Refresh, check_all_rows_once, define
+from tests.support.faults.cluster_refreshes import (
+    NEXT,
+    SETTINGS,
+    STRUCK,
+    Refresh,
+    check_a_hanging_executor_is_overtaken,
+    check_all_rows_once,
+    define,
+)
 from tests.support.faults.report import FaultReport
-from tests.support.faults.truth import check_all_settled, content, data_files
+from tests.support.faults.truth import check_all_settled, content
 from tests.support.faults.victims import Attempt, Site, refresh
 from tests.support.processes import wait_until
 from tests.support.spark_cluster import SparkCluster, running_spark_cluster
@@ -84,28 +90,7 @@ def test_an_application_ends_with_its_driver(
 
 
 def test_an_executor_that_hangs_is_overtaken(site: Site, cluster: SparkCluster, fault_report: FaultReport) -> None:
-    """Each of two tasks writes a file for each row; the one whose executor hangs runs on the other executor, too."""
-    query = QUERY.replace("cast(id AS STRING)", "cast(id % 8 AS STRING)").replace("range(0, 8, 1, 8)", "range(0, 1600, 1, 2)")
-    (site.home / "sales.yaml").write_text(query.replace("MILLISECONDS", "1L"))
-    writing = {
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.files.maxRecordsPerFile": "1",
-    }
-    speculation = {"spark.speculation": "true", "spark.speculation.quantile": "0.5"}
-    refreshing = Refresh(
-        site, cluster.url, STRUCK, dataclasses.replace(SETTINGS, conf={**SETTINGS.conf, **writing, **speculation})
-    )
-    wait_until(lambda: any(site.home.glob("warehouse/*/*/*/data/struck/data/_temporary/**/*.parquet")), "a file of a task")
-    hanging = cluster.executors()[0]
-    hanging.suspend()
+    check_a_hanging_executor_is_overtaken(site, cluster, SETTINGS, 1600)
     fault_report.injected("SIGSTOP")
-    refreshing.version()
-    with suppress(psutil.NoSuchProcess):  # its worker may have killed it
-        hanging.resume()
-    wait_until(lambda: not hanging.is_running(), "the end of the executor")
     with site.open() as workspace:
-        assert content(workspace) == {str(day): [4] * 200 for day in range(8)}
         check_all_settled(site, workspace)
-    files = [file for file in data_files(site, STRUCK.token) if file.endswith(".parquet")]
-    assert (len(files), [file for file in files if "_temporary" in file]) == (1600, [])

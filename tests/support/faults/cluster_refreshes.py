@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
+from contextlib import suppress
 
+import psutil
+
+from airflow_dynamic_tables.clients.files import list_entries
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from airflow_dynamic_tables.services.refresh.running import run
 from tests.support.faults.truth import check_all_settled, content, data_files
 from tests.support.faults.victims import Attempt, Site
+from tests.support.processes import wait_until
 from tests.support.spark import SMALL
+from tests.support.spark_cluster import SparkCluster
 
 SETTINGS = SparkSettings(
     conf={
@@ -89,3 +96,37 @@ def check_all_rows_once(site: Site, attempt: Attempt) -> None:
         assert content(workspace) == ROWS
         check_all_settled(site, workspace)
     assert len([path for path in data_files(site, attempt.token) if path.endswith(".parquet")]) == len(ROWS)
+
+
+def check_a_hanging_executor_is_overtaken(site: Site, cluster: SparkCluster, settings: SparkSettings, number: int) -> None:
+    """Stop an executor while it writes; its task runs on the other one, too, and each row is in the table once.
+
+    :param number: of rows. Each is a file, and there are two tasks.
+    """
+    query = QUERY.replace("cast(id AS STRING)", "cast(id % 8 AS STRING)").replace("0, 8, 1, 8", f"0, {number}, 1, 2")
+    (site.home / "sales.yaml").write_text(query.replace("MILLISECONDS", "1L"))
+    conf = {
+        **settings.conf,
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.files.maxRecordsPerFile": "1",
+        "spark.speculation": "true",
+        "spark.speculation.quantile": "0.5",
+    }
+    refreshing = Refresh(site, cluster.url, STRUCK, dataclasses.replace(settings, conf=conf))
+
+    def writes() -> bool:
+        written = (entry.path for entry in list_entries(site.tables))
+        return any(f"/data/{STRUCK.token}/data/_temporary/" in path and path.endswith(".parquet") for path in written)
+
+    wait_until(lambda: refreshing.has_ended or writes(), "a file of a task", 300)
+    hanging = cluster.executors()[0]
+    hanging.suspend()
+    refreshing.version()
+    with suppress(psutil.NoSuchProcess):  # its worker may have killed it
+        hanging.resume()
+    wait_until(lambda: not hanging.is_running(), "the end of the executor")
+    with site.open() as workspace:
+        assert content(workspace) == {str(day): [4] * (number // 8) for day in range(8)}
+    files = [file for file in data_files(site, STRUCK.token) if file.endswith(".parquet")]
+    assert (len(files), [file for file in files if "_temporary" in file]) == (number, [])

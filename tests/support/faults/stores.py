@@ -17,8 +17,8 @@ from tests.support.faults.truth import check_all_settled, content
 from tests.support.faults.victims import Attempt, Site, sweep
 from tests.support.processes import wait_until
 
-KINDS = ("iceberg", "delta", "hive", "folder")
-"""Iceberg and Delta in an ``sql`` catalog, Parquet in a Hive metastore, and a folder of Parquet without atomicity."""
+KINDS = ("iceberg", "delta", "hive", "folder", "orc")
+"""Iceberg and Delta in an ``sql`` catalog, Parquet in a Hive metastore, and folders of Parquet and ORC without atomicity."""
 
 MASTER = "local[2]"
 
@@ -55,7 +55,7 @@ def site_of(kind: str, root: str, home: Path, state: Path, metastore: str = "") 
 
 def is_atomic(site: Site) -> bool:
     """Return whether readers see one version or the next; a folder keeps its last version only."""
-    return site.format != "parquet" or site.catalogs is not None
+    return site.format not in ("parquet", "orc") or site.catalogs is not None
 
 
 def define(site: Site, query: str) -> None:
