@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.clients.files import read_text, write_text
+from airflow_dynamic_tables.clients.files import exists, read_text, write_text
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, SourceBinding
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
@@ -119,6 +119,33 @@ def test_a_server_of_spark_3_5_is_refused(tmp_path: Path) -> None:
         running = runner_for(SparkSettings(), server.url, print)
         with pytest.raises(ConfigurationError, match=r"is Spark 3\.5\.\d+, which does not understand .* connect to Spark 4\.0"):
             running.run(make_plan(tmp_path, "SELECT 1 AS x"), {})
+
+
+NOT_IN = {
+    "4.0": ("SELECT cast(parse_json('{\"a\": 1}'):a AS INT) AS a", "SELECT cast(TIME'10:00:00' AS STRING) AS t"),
+    "4.1": ("SELECT a FROM VALUES (1) AS t(a) QUALIFY row_number() OVER (ORDER BY a) = 1",),
+}
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("version", NOT_IN)
+def test_a_server_that_cannot_parse_a_query_is_named_with_its_version(version: str, tmp_path: Path) -> None:
+    with running_connect_server(spark_home(version)) as server:
+        for query in NOT_IN[version]:
+            planned = make_plan(tmp_path, query)
+            with pytest.raises(JobFailedError, match=rf"^Spark {re.escape(version)}\.\d+: \["):
+                runner_for(SparkSettings(), server.url, print).run(planned, {})
+            assert not exists(planned.data_location)
+
+
+@pytest.mark.large
+def test_a_server_that_cannot_plan_a_query_fails_the_job(tmp_path: Path) -> None:
+    """Spark 4.0 can parse WITH RECURSIVE; its planning ends with an internal error."""
+    query = "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n FROM r"
+    planned = make_plan(tmp_path, query)
+    with running_connect_server(spark_home("4.0")) as server, pytest.raises(JobFailedError, match="INTERNAL_ERROR"):
+        runner_for(SparkSettings(), server.url, print).run(planned, {})
+    assert not exists(planned.result_location)
 
 
 def _settings(version: str) -> SparkSettings:
