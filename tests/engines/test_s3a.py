@@ -62,7 +62,7 @@ def site(request: pytest.FixtureRequest, store: ObjectStore, tmp_path: Path, emp
     store.serve()
 
 
-@pytest.mark.parametrize("site", KINDS, indirect=True)
+@pytest.mark.parametrize("site", [*KINDS, "orc"], indirect=True)
 def test_a_table_in_a_bucket(site: Site, settings: SparkSettings) -> None:
     lines = check_refreshes(site, settings)
     assert SECRET not in "\n".join(lines)
