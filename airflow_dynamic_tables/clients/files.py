@@ -352,7 +352,7 @@ def is_settled(info: Mapping[str, object], seen_at: datetime) -> bool:
     """
     if _tag(info):
         return True
-    changed = _changed_at(info)
+    changed = changed_at(info)
     if changed is None or info.get("islink"):
         return False
     created = info.get(_CREATED)
@@ -410,7 +410,7 @@ def list_entries(uri: str) -> list[FileEntry]:
     entries = {
         name.rstrip("/"): FileEntry(
             path=name.rstrip("/"),
-            changed_at=_changed_at(info),
+            changed_at=changed_at(info),
             bytes=int(info.get("size") or 0),
             is_folder=info["type"] == "directory" or name.endswith("/"),
             is_link=bool(info.get("islink")),
@@ -421,7 +421,8 @@ def list_entries(uri: str) -> list[FileEntry]:
     return list(entries.values())
 
 
-def _changed_at(info: Mapping[str, Any]) -> datetime | None:
+def changed_at(info: Mapping[str, Any]) -> datetime | None:
+    """Return the time of the last change of a file, by its attributes; ``None`` if it is unknown."""
     changed = next((info[key] for key in _TIMES if info.get(key)), None)
     if isinstance(changed, int | float):
         return datetime.fromtimestamp(changed, UTC)

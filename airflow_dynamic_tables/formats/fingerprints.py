@@ -6,13 +6,14 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from airflow_dynamic_tables.clients.files import fingerprint, is_settled
+from airflow_dynamic_tables.clients.files import changed_at, fingerprint, is_settled
 from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.formats.commits import COMPACTION
 
 File = tuple[str, Mapping[str, object]]
@@ -33,6 +34,58 @@ def partition_sizes(files: Iterable[tuple[Mapping[str, str | None], int]]) -> di
     for spec, size in files:
         found[tuple(spec.items())] += size
     return {describe(dict(spec)): size for spec, size in found.items()}
+
+
+_MOST_COMPARED = 1_000_000
+"""Limit of files, in all compared sets together, by which the files that were added to partitions are searched."""
+
+
+def added_files(
+    files: Iterable[tuple[Mapping[str, str], File]], since: SourceState
+) -> list[tuple[Mapping[str, str], list[str]]] | str:
+    """Return by partition the files that were added since a state, or why other files may have been changed or removed.
+
+    A state has no names of files. Its files are those of a partition that were changed before all others, if they have the
+    partition's fingerprint. Otherwise they are not known: one was changed or removed, or an added one has an earlier time.
+
+    :param files: those of all partitions; one without attributes is the folder of a partition.
+    :param since: the state, with fingerprints of :func:`fingerprints`.
+    """
+    if since.partitions is None:
+        return "its earlier files are unknown"
+    if since.unsettled:
+        return f"{since.unsettled[0] or 'it'} was changed just before it was read"
+    groups: dict[str, tuple[Mapping[str, str], list[File]]] = {}
+    for spec, file in files:
+        groups.setdefault(describe(dict(spec)), (spec, []))[1].append(file)
+    if gone := sorted(since.partitions.keys() - groups.keys()):
+        return f"the files of {gone[0] or 'it'} were removed"
+    added = []
+    left = _MOST_COMPARED
+    for name, (spec, group) in groups.items():
+        found: list[str] | None = [file for file, info in group if info]
+        if (before := since.partitions.get(name)) is not None:
+            found = _added_to(sorted(group, key=_name), before, left // len(group))
+            left -= len(found or ()) * len(group)
+        if found is None:
+            return f"files of {name or 'it'} may have been changed or removed"
+        if found:
+            added.append((spec, found))
+    return added
+
+
+def _added_to(group: Sequence[File], before: str, most: int) -> list[str] | None:
+    """Return the names of the files that were added to those with a fingerprint; ``None`` if the latter are not found.
+
+    :param most: the limit of files that are taken for added ones.
+    """
+    times = {name: time for name, info in group if info and (time := changed_at(info)) is not None}
+    newest = sorted(times, key=lambda name: (times[name], name), reverse=True)[:most]
+    for number in range(len(newest) + 1):
+        new = {*newest[:number]}
+        if fingerprint({name: info for name, info in group if name not in new}) == before:
+            return sorted(new)
+    return None
 
 
 _MERGED = re.compile(r"(?:.*/)?merged-([0-9a-f]{32})-\d+\.parquet", re.DOTALL)

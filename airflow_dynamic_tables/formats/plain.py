@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,9 +21,9 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     VersionNotFoundError,
 )
-from airflow_dynamic_tables.formats.base import ListedFile
+from airflow_dynamic_tables.formats.base import Increment, ListedFile, why_another
 from airflow_dynamic_tables.formats.data_files import count_rows
-from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest, unsettled
+from airflow_dynamic_tables.formats.fingerprints import File, added_files, fingerprints, partition_sizes, schema_digest, unsettled
 
 _AT_ONCE = 64
 """Number of footers read per step: few more than needed, and enough for all threads."""
@@ -59,6 +60,33 @@ def bind(source: Source, store: Store | None, view: str, conf: Mapping[str, str]
     :raises ConfigurationError: if it does not exist, or is empty and has no schema.
     :raises CatalogUnavailableError: if it cannot be listed completely.
     """
+    return _listed(source, view)[0]
+
+
+def files_since(source: Source, store: Store | None, view: str, since: SourceState) -> Increment:  # noqa: ARG001 - see bind
+    """Return the files added to a folder, see :func:`~airflow_dynamic_tables.formats.registry.files_since`.
+
+    :raises ConfigurationError: see :func:`bind`, also for CatalogUnavailableError.
+    """
+    binding, files = _listed(source, view)
+    if not source.schema:
+        return Increment(ended="its columns are those of its files; declare a schema")
+    listed = _by_partition(source, files)
+    if astray := next((file for spec, (file, _) in listed if len(spec) < len(source.partition_keys)), None):
+        # Spark reads such a file only without the others.
+        return Increment(ended=f"{astray} is in no folder of a partition")
+    added = why_another(since, binding.state or since) or added_files(listed, since)
+    if isinstance(added, str):
+        return Increment(ended=added)
+    names = {name for _, group in added for name in group}
+    if not names:
+        return Increment()
+    size = sum(int(files[name].get("size") or 0) for name in names)
+    return Increment(replace(binding, files=tuple(name for name in binding.files if name in names)), bytes=size)
+
+
+def _listed(source: Source, view: str) -> tuple[SourceBinding, Mapping[str, Mapping[str, Any]]]:
+    """Return the binding of a folder to its current files, and these files with their attributes."""
     seen_at = datetime.now(UTC)
     try:
         files = list_files(source.path or "")
@@ -70,7 +98,7 @@ def bind(source: Source, store: Store | None, view: str, conf: Mapping[str, str]
         raise ConfigurationError(
             f"Source {source.identifier}: no data files under {source.path} and no schema in its definition."
         )
-    return SourceBinding(
+    binding = SourceBinding(
         identifier=str(source.identifier),
         view=view,
         format=source.format,
@@ -82,6 +110,7 @@ def bind(source: Source, store: Store | None, view: str, conf: Mapping[str, str]
         options=dict(source.options),
         state=_state(source, files, seen_at),
     )
+    return binding, files
 
 
 def list_files_at(source: Source, store: Store | None, columns: Collection[str], state: SourceState) -> list[ListedFile]:  # noqa: ARG001 - see bind
@@ -114,14 +143,20 @@ def folders_of(source: Source, files: Iterable[str]) -> dict[str, str]:
     return {file: path.rpartition("/")[0] for file, path in paths_below(source.path or "", files).items()}
 
 
-def _state(source: Source, files: Mapping[str, Mapping[str, Any]], seen_at: datetime) -> SourceState:
+def _by_partition(source: Source, files: Mapping[str, Mapping[str, Any]]) -> list[tuple[Mapping[str, str], File]]:
+    """Return the files of a folder, each with its partition."""
     folders = folders_of(source, files)
     partitions = {folder: _spec(source, folder) for folder in set(folders.values())}
-    listed = [(partitions[folders[file]], (file, info)) for file, info in files.items()]
+    return [(partitions[folders[file]], (file, info)) for file, info in files.items()]
+
+
+def _state(source: Source, files: Mapping[str, Mapping[str, Any]], seen_at: datetime) -> SourceState:
+    listed = _by_partition(source, files)
     return SourceState(
         version=fingerprint(files),
         location=source.path,
         schema=schema_digest(source.schema or ""),
         partitions=fingerprints(listed),
         unsettled=unsettled(listed, seen_at),
+        sizes=partition_sizes((spec, int(files[file].get("size") or 0)) for spec, (file, _) in listed),
     )

@@ -94,6 +94,12 @@ INCREMENTAL_SCANS: dict[tuple[str, str], Module] = {
 }
 """Functions that return the changes of a table for streams, by format and store kind."""
 
+ADDED_FILES: dict[tuple[str, str], Module] = {
+    **{(name, ANYWHERE): Module(f"{_HERE}.plain:files_since") for name, traits in FORMATS.items() if traits.is_folder},
+    ("hive", "metastore"): Module(f"{_HERE}.hive.table:files_since", "hive"),
+}
+"""Functions that return the files added to a source that keeps no earlier versions."""
+
 CHANGED_FILES: dict[tuple[str, str], Module] = {("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:changed_files", "delta")}
 """Functions that return which files of a source differ between two states."""
 
@@ -210,6 +216,17 @@ def added_since(source: Source, stores: Sequence[Store], view: str, since: Sourc
     :raises UnsupportedError: if Spark cannot read it.
     """
     return _answer(Increment, INCREMENTAL_SCANS, source, stores, view, since)
+
+
+def files_since(source: Source, stores: Sequence[Store], view: str, since: SourceState) -> Increment:
+    """Return the files added to a source that keeps no earlier versions, unless others were changed or removed.
+
+    :param since: an earlier state, with its partitions.
+    :raises UnsupportedError: if its rows are not in files alone.
+    """
+    if not any(source.format == name for name, _ in ADDED_FILES):
+        raise UnsupportedError(NO_VERSIONS)
+    return _answer(Increment, ADDED_FILES, source, stores, view, since)
 
 
 def changed_files(

@@ -173,7 +173,7 @@ class DeltaSource:
 
 
 class FolderSource:
-    """Parquet files, in folders by partition. Each looks as if it had been written an hour ago."""
+    """Parquet files, in folders by partition."""
 
     def __init__(self, _: Workspace, folder: Path, name: str, columns: Columns, key: str | None) -> None:
         self.folder = folder / name
@@ -186,7 +186,7 @@ class FolderSource:
     def rows(self) -> pa.Table:
         """Return the current rows."""
         tables = [self._empty]
-        for file in sorted(self.folder.rglob("*.parquet")):
+        for file in self.files:
             table = pq.read_table(file, partitioning=None)
             if self._key:
                 values = pa.array([file.parent.name.partition("=")[2]] * table.num_rows, pa.string())
@@ -194,8 +194,8 @@ class FolderSource:
             tables.append(table.select(self._empty.column_names).cast(self._empty.schema))
         return pa.concat_tables(tables)
 
-    def append(self, rows: pa.Table) -> None:
-        """Add a file to each partition of the rows."""
+    def append(self, rows: pa.Table, *, hours: int = 1) -> None:
+        """Add a file to each partition of the rows, which looks as if it had been written some hours ago."""
         for value in pc.unique(rows[self._key]).to_pylist() if self._key else [None]:
             part, folder = rows, self.folder
             if self._key:
@@ -204,9 +204,28 @@ class FolderSource:
             folder.mkdir(exist_ok=True)
             number = next(self._files)
             file = folder / f"{number}.parquet"
-            pq.write_table(part, file)
-            stamp = (datetime.now(UTC) - timedelta(hours=1)).timestamp() + number
-            os.utime(file, (stamp, stamp))
+            # A file appears under its name when it is complete; until then its name is hidden.
+            pq.write_table(part, folder / f"_{number}.parquet")
+            stamp = (datetime.now(UTC) - timedelta(hours=hours)).timestamp() + number
+            os.utime(folder / f"_{number}.parquet", (stamp, stamp))
+            (folder / f"_{number}.parquet").rename(file)
+
+    @property
+    def files(self) -> list[Path]:
+        """The current files, without hidden ones."""
+        return sorted(self.folder.rglob("[!_]*.parquet"))
+
+    def write_again(self, file: Path) -> None:
+        """Replace a file by another one of the same name, which has its rows twice."""
+        table = pq.read_table(file, partitioning=None)
+        pq.write_table(pa.concat_tables([table] * 2), file)
+        stamp = (datetime.now(UTC) - timedelta(hours=1)).timestamp() + next(self._files)
+        os.utime(file, (stamp, stamp))
+
+    def add_column(self, name: str = "more") -> None:
+        """Add a file whose columns have another order, and one more."""
+        rows = self.rows()[:2]
+        self.append(rows.select(rows.column_names[::-1]).append_column(name, pa.nulls(rows.num_rows, pa.int64())))
 
     def overwrite(self, rows: pa.Table) -> None:
         """Replace all rows."""

@@ -35,7 +35,9 @@ from tests.support.pyarrow_job import write_days
 DAYS = TableIdentifier("lake", "sales", "days")
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
-BY_DAY = "SELECT ds, n FROM raw.facts"
+BY_DAY = "SELECT ds, n FROM (SELECT ds, n, count(*) OVER (PARTITION BY ds) FROM raw.facts)"
+"""Returns the rows of the facts. Because of the window, only complete days are computed."""
+
 BY_MONTH = "WITH m AS (SELECT date_format(ds, 'yyyy-MM') AS m, n FROM raw.facts) SELECT m AS ds, n FROM m"
 WITH_FACTOR = "SELECT f.ds, f.n * x.n AS n FROM raw.facts f CROSS JOIN raw.factor x"
 YAML = """

@@ -257,6 +257,7 @@ class Sequence:
         self.format = chance.choice(["iceberg", "delta"])
         self.writes = 0
         self._read: tuple[str, Definitions] | None = None
+        self.before_reading: Callable[[], None] | None = None
         self.meanwhile: Callable[[], None] | None = None
         self.fails = False
         self.plans: list[RefreshPlan] = []
@@ -352,8 +353,23 @@ class Sequence:
     def add_column(self, name: str) -> None:
         """Add a column that the query does not read."""
         source = self.sources[name]
-        if not isinstance(source, FolderSource) and "more" not in source.rows().column_names:
+        if "more" not in source.rows().column_names:
             source.add_column()
+
+    def change_file(self, name: str) -> None:
+        """Replace a file by another one of the same name, remove it, or add one with an earlier time, as copies have."""
+        source = self.sources[name]
+        if not isinstance(source, FolderSource) or not source.files:
+            self.append(name)
+            return
+        file, kind = self.chance.choice(source.files), self.chance.choice(["write", "remove", "copy"])
+        self.steps.append(f"{kind} {file.name}")
+        if kind == "write":
+            source.write_again(file)
+        elif kind == "remove":
+            file.unlink()
+        else:
+            source.append(self._rows(name, self.chance.choice(DAYS), 4), hours=3)
 
     def change(self) -> None:
         """Change a source."""
@@ -420,7 +436,20 @@ class Sequence:
         name = self.chance.choice(["facts", "other", "dim"])
         self.meanwhile = self.chance.choice([self.change, lambda: self.restore(name)])
         self.refresh()
-        self.meanwhile = None
+
+    def change_before_reading(self) -> None:
+        """Add rows to a source, or replace one of its files, after a refresh was planned and before its job reads."""
+        name = self.chance.choice(["facts", "other", "dim"])
+        source = self.sources[name]
+
+        def change() -> None:
+            if isinstance(source, FolderSource) and source.files:
+                source.write_again(self.chance.choice(source.files))
+            else:
+                self.append(name)
+
+        self.before_reading = change
+        self.refresh()
 
     def change_query(self) -> None:
         """Change the condition of the query."""
@@ -443,6 +472,7 @@ class Sequence:
         self.steps.append(kind)
         with suppress(*([UnsupportedError] if self.kind == "frozen" else [])):
             getattr(self, kind)()
+        self.before_reading = self.meanwhile = None
 
     # Refreshes
 
@@ -471,6 +501,8 @@ class Sequence:
         if self.fails:
             raise JobFailedError("no")
         self.plans.append(plan)
+        if self.before_reading is not None:
+            self.before_reading()
         duckdb_job.run(plan)
         if self.meanwhile is not None:
             self.meanwhile()
@@ -565,10 +597,11 @@ def _spec(name: str) -> dict[str, str]:
 _CHANGES = [
     *["append"] * 12,
     *["rewrite", "rewrite", "update", "delete", "delete", "compact", "restore", "forget", "recreate", "add_column"],
+    *["change_file"] * 2,
 ]
 _HAPPENINGS = [
     *("fail", "refresh_by_hand", "backfill", "meddle", "roll_back", "compact_table", "change_meanwhile", "change_meanwhile"),
-    *("change_query", "drop_table", "die"),
+    *("change_before_reading", "change_query", "drop_table", "die"),
 ]
 
 

@@ -30,7 +30,7 @@ from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.schema import partition_of, spark_ddl
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, ConflictError
-from airflow_dynamic_tables.formats.fingerprints import File, SameRows, fingerprints, schema_digest, unsettled
+from airflow_dynamic_tables.formats.fingerprints import File, SameRows, fingerprints, partition_sizes, schema_digest, unsettled
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import HiveCommits, Values
 from airflow_dynamic_tables.formats.hive.records import (
@@ -78,6 +78,7 @@ def state(
         schema=schema_digest(spark_ddl(columns_of(table))),
         partitions=partitions,
         unsettled=unsettled(by_partition(folders, files.items()), seen_at) if seen_at is not None else (),
+        sizes=partition_sizes((spec, int(files[file]["size"])) for spec, (file, _) in by_partition(folders, files.items())),
     )
 
 

@@ -33,7 +33,7 @@ from airflow_dynamic_tables.exceptions import ConflictError, TableNotFoundError,
 from airflow_dynamic_tables.formats.base import Increment, LakeTable, LoadedTable, RowCounts, TableContent, Undone, why_another
 from airflow_dynamic_tables.formats.commits import ATTEMPTS
 from airflow_dynamic_tables.formats.data_files import first_rows
-from airflow_dynamic_tables.formats.fingerprints import SameRows
+from airflow_dynamic_tables.formats.fingerprints import SameRows, added_files
 from airflow_dynamic_tables.formats.hive import compaction as looking
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import HiveCommits, Values
@@ -268,6 +268,26 @@ def added_since(source: Source, store: MetastoreStore, view: str, since: SourceS
     parts = tuple(SourcePart(tuple(names), values=dict(spec)) for spec, names in new.items())
     read = replace(known, partitions=now, unsettled=())
     return Increment(replace(binding, files=(), base_path=None, parts=parts, state=read), waiting=why_waiting)
+
+
+def files_since(source: Source, store: MetastoreStore, view: str, since: SourceState) -> Increment:
+    """Return the files added to a table, see :func:`~airflow_dynamic_tables.formats.registry.files_since`.
+
+    :raises TableNotFoundError: see :func:`bind`, also for UnsupportedError.
+    """
+    binding, folders, files = _listed(source, store, view)
+    named = [*((folder, {}) for folder, _ in folders), *files.items()]
+    added = why_another(since, binding.state or since) or added_files(by_partition(folders, named), since)
+    if isinstance(added, str):
+        return Increment(ended=added)
+    if not added:
+        return Increment()
+    size = sum(int(files[name]["size"]) for _, group in added for name in group)
+    if binding.files:
+        names = {name for _, group in added for name in group}
+        return Increment(replace(binding, files=tuple(name for name in binding.files if name in names)), bytes=size)
+    parts = tuple(SourcePart(tuple(group), values=dict(spec)) for spec, group in added)  # partitions may share a folder
+    return Increment(replace(binding, parts=parts), bytes=size)
 
 
 def _why_changed(then: dict[str, str], now: dict[str, str]) -> str:

@@ -182,7 +182,7 @@ class Comparison:
             affected = self._mapping(source).affected(history.changed_between(token, latest))
             if any(affected.include(spec) for spec, other in found if other == token):
                 return None
-        return history.state(latest)
+        return self._ledger.source_states(latest).get(source)
 
     def state_read(self, source: SourceBinding, token: str) -> SourceState | None:
         """Return the state of a source that a refresh read, without its partitions; ``None`` if it is not known."""

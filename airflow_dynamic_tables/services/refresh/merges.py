@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +9,7 @@ from airflow_dynamic_tables.core.formats import FORMATS
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import PartitionSet, parse_spec
 from airflow_dynamic_tables.core.refresh.expectations import Action
+from airflow_dynamic_tables.core.refresh.key_sources import Obstacle
 from airflow_dynamic_tables.core.refresh.merge_costs import ReadBytes, why_costlier
 from airflow_dynamic_tables.core.refresh.merge_rules import MergeKind, MergeRule
 from airflow_dynamic_tables.core.refresh.plan import Merge, SourceBinding
@@ -19,15 +19,13 @@ from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule import RefreshMode
 from airflow_dynamic_tables.definitions.queries.text import merge_rule
 from airflow_dynamic_tables.exceptions import DynamicTableError
-from airflow_dynamic_tables.formats.registry import added_since
+from airflow_dynamic_tables.formats.registry import added_since, files_since
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.refresh.comparison import Comparison
 from airflow_dynamic_tables.services.refresh.filtered_changes import types_of
 from airflow_dynamic_tables.services.refresh.planning import Bound, Merging, source_of, view_name
 from airflow_dynamic_tables.services.tables.source_reads import pace_of
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
-
-log = logging.getLogger(__name__)
 
 _FAILED = (RefreshState.FAILED, RefreshState.ABORTED)
 
@@ -53,10 +51,11 @@ class Merges:
     made: MadePartitions
     sources: Mapping[TableIdentifier, Source]
 
-    def find(self, partitions: PartitionSet) -> Merging | Reason | None:
+    def find(self, partitions: PartitionSet) -> Merging | Reason | str:
         """Return the merge for some partitions whose sources changed.
 
-        :return: ``None`` if the new rows cannot be merged; the reason if they can, but replacing the partitions costs less.
+        :return: the reason if the new rows can be merged, but replacing the partitions costs less; a text without a full stop
+            says why they cannot be merged.
         """
         try:
             history = self.workspace.ledger.list_refreshes(self.bound.table.identifier, _LATEST, but=WRITE_NOTHING)
@@ -64,14 +63,13 @@ class Merges:
             made = self._made_by(partitions)
             grown = self._grown(made)
             rule = merge_rule(self.bound.table.expanded_query, grown.identifier, types_of(self.bound), self.bound.settings)
-            if isinstance(rule, str):
-                raise _NoMergeError(rule)
+            if isinstance(rule, Obstacle):
+                raise _NoMergeError(f"{rule.cause}, at {self.bound.place(rule.offset)} of the query; {rule.remedy}")
             self._check_rule(rule)
             merging, added = self._merging(rule, grown, made)
             why = self._why_costlier(merging, added, partitions, history)
         except (DynamicTableError, _NoMergeError, ValueError, OSError) as error:
-            log.debug("New rows of the sources of %s are not merged: %s", self.bound.table.identifier, error)
-            return None
+            return str(error).removesuffix(".")
         return Reason(ReasonCode.MERGE_COSTS_MORE, why) if why else merging
 
     def _check_table(self, history: Sequence[Refresh]) -> None:
@@ -129,13 +127,16 @@ class Merges:
             raise _NoMergeError("its partitions were made of different rows of the source")
         identifier = TableIdentifier.parse(grown.identifier)
         described = self.sources.get(identifier) or source_of(self.workspace, identifier)
-        # Files of other formats may appear while they are listed: the added ones would not belong to exactly two versions.
-        if not FORMATS[described.format].has_history:
-            raise _NoMergeError(f"{grown.identifier} has no versions")
         stores = self.workspace.readable(identifier.catalog).stores()
-        added = added_since(described, stores, grown.view, since)
+        if FORMATS[described.format].has_history:
+            added = added_since(described, stores, grown.view, since)
+        elif identifier in self.sources:
+            added = files_since(described, stores, grown.view, since)
+        else:
+            raise _NoMergeError(f"{grown.identifier} has no versions")
         if added.binding is None or added.waiting:
             raise _NoMergeError(f"{grown.identifier}: {added.ended or added.waiting or 'no rows were added'}")
+        # Files may appear while they are listed, so only those of two equal listings are all that were added.
         if added.binding.version != grown.version:
             raise _NoMergeError(f"{grown.identifier} changed just now")
         own = self.registered.loaded.read().bound(table.identifier, view_name(table, 0) + "_former")

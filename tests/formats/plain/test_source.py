@@ -13,7 +13,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
-from airflow_dynamic_tables.formats.plain import bind
+from airflow_dynamic_tables.formats.plain import bind, files_since
 
 ORDERS = TableIdentifier("lake", "raw", "orders")
 
@@ -90,3 +90,48 @@ def test_ten_thousand_partitions_are_no_work(tmp_path: Path) -> None:
     found = state(source)
     assert len(found.partitions or ()) == 10_000
     assert time.process_time() - start < 10, "listing included"
+
+
+def added(source: Source, since: SourceState) -> list[str] | str:
+    """The names of the files that were added, or why that is not certain."""
+    found = files_since(source, None, "orders", since)
+    return found.ended or [Path(file).name for file in found.binding.files] if found.binding or found.ended else []
+
+
+def old(file: Path, seconds: int) -> None:
+    """Let a file be written that looks as if that were some seconds after midnight."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(file.name)
+    os.utime(file, (1_700_000_000 + seconds, 1_700_000_000 + seconds))
+
+
+def test_the_files_that_were_added_are_found(source: Source) -> None:
+    folder, same = Path(source.path or ""), "ds=1/land=d e"
+    for number, name in enumerate((f"{same}/a.csv", f"{same}/b.csv", "ds=2/land=fr/a.csv")):
+        old(folder / name, number)
+    before = state(source)
+    assert not before.unsettled
+    assert added(source, before) == []
+    old(folder / same / "a0.csv", 10)
+    old(folder / "ds=3/land=it/x.csv", 0)  # new partitions may have old files
+    assert added(source, before) == ["a0.csv", "x.csv"]
+    assert added(replace(source, schema=None), before) == "its columns are those of its files; declare a schema"
+    assert added(replace(source, schema=f"more INT, {source.schema}"), before) == "its columns changed"
+    old(folder / same / "c.csv", -1)  # a copy that kept its time cannot be told from a file that was there
+    assert added(source, before) == f"files of {same} may have been changed or removed"
+    (folder / same / "c.csv").unlink()
+    assert added(source, replace(before, unsettled=(same,))) == f"{same} was changed just before it was read"
+    assert added(source, before) == ["a0.csv", "x.csv"]
+    for hidden in (folder / same / "_x.csv", folder / same / ".x.csv", folder / "ds=3/_temporary/x.csv"):
+        old(hidden, 12)
+    assert added(source, before) == ["a0.csv", "x.csv"]
+    old(folder / same / "a00.csv", 1)  # as b.csv
+    assert added(source, before) == f"files of {same} may have been changed or removed"
+    (folder / same / "a00.csv").unlink()
+    old(folder / "astray.csv", 12)
+    assert str(added(source, before)).endswith("astray.csv is in no folder of a partition")
+    (folder / "astray.csv").unlink()
+    old(folder / same / "b.csv", 11)
+    assert added(source, before) == f"files of {same} may have been changed or removed"
+    (folder / "ds=2/land=fr/a.csv").unlink()
+    assert added(source, before) == "the files of ds=2/land=fr were removed"

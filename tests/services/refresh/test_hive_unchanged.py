@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
@@ -17,8 +18,8 @@ from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet, describe
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourcePart
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
@@ -36,6 +37,7 @@ RECENT = ObjectPath(DATABASE, "recent")
 COPY = TableIdentifier("hms", DATABASE, "copy")
 TOTAL = TableIdentifier("lake", "sales", "total")
 SEEN = TableIdentifier("lake", "sales", "seen")
+MERGED = TableIdentifier("lake", "sales", "days")
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 AN_HOUR_AGO = datetime.now(UTC) - timedelta(hours=1)
 YAML = """
@@ -51,6 +53,11 @@ dynamic_tables:
   query: SELECT n, ds FROM hms.still.events
 - {name: lake.sales.total, freshness: 1 day, query: SELECT sum(n) AS x FROM hms.still.events}
 - {name: lake.sales.seen, freshness: 1 day, query: SELECT x FROM hms.still.recent}
+- name: lake.sales.days
+  freshness: 1 day
+  refresh_mode: incremental
+  partitioned_by: [ds]
+  query: SELECT n, ds FROM hms.still.events
 """
 
 
@@ -188,6 +195,47 @@ OF_ONE_DAY = {
 def test_the_partition_that_moved_is_made_anew(bench: Bench, move: Callable[[Bench], None]) -> None:
     move(bench)
     assert bench.copied(1, 2) == ["ds=2024-03-02"]
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("bench", ["parquet"], indirect=True)
+def test_only_the_rows_of_added_files_are_computed(bench: Bench) -> None:
+    plans: list[RefreshPlan] = []
+
+    def write(plan: RefreshPlan) -> None:
+        plans.append(plan)
+        (source,) = plan.sources
+        rows: dict[str, list[int]] = {}
+        for part in source.parts or (SourcePart(source.files, source.base_path),):
+            for file in part.files:
+                day = part.values.get("ds") or file.split("ds=")[1][:10]
+                rows.setdefault(day, []).append(int(Path(urlsplit(file).path).read_text()))
+        write_days(plan, {day: numbers for day, numbers in rows.items() if plan.partitions.covers({"ds": day})})
+
+    def refreshed() -> dict[int, list[int]]:
+        assert isinstance(run(bench.workspace, bench.request(MERGED), write), Version)
+        found: dict[int, list[int]] = {}
+        for row in bench.workspace.existing_table(MERGED).sample(100):
+            found.setdefault(int(row["ds"][-1]), []).append(row["n"])
+        return {day: sorted(found[day]) for day in sorted(found)}
+
+    later = AN_HOUR_AGO + timedelta(minutes=1)
+    assert refreshed() == {1: [1], 2: [1]}
+    bench.file(2, "part-1", "5", later)
+    bench.add(3)
+    assert refreshed() == {1: [1], 2: [1, 5], 3: [1]}
+    assert [file.partition("ds=")[2] for file in plans[-1].sources[0].files] == ["2024-03-02/part-1", "2024-03-03/part-0"]
+    _partition_moved(bench)
+    bench.file(1, "part-1", "7", later)
+    assert refreshed() == {1: [1, 7], 2: [1], 3: [1]}
+    there = f"file://{bench.folder}/elsewhere"
+    bench.workspace.catalog("hms").create_partition(EVENTS, CatalogPartition({"ds": "2024-03-04"}, there))
+    file = bench.folder / "elsewhere/part-2"
+    file.write_text("9")
+    os.utime(file, (later.timestamp(), later.timestamp()))
+    assert refreshed() == {1: [1, 7], 2: [1, 9], 3: [1], 4: [1, 9]}, "two partitions share a folder"
+    actions = [RefreshAction.INITIALIZE, RefreshAction.MERGE, RefreshAction.PARTITIONS, RefreshAction.MERGE]
+    assert [plan.action for plan in plans] == actions
 
 
 @pytest.mark.parametrize("bench", ["orc"], indirect=True)
