@@ -1,4 +1,4 @@
-"""Obstacles of partition lineage in the queries of tables, with their places in the files."""
+"""Obstacles of partition lineage and of merges in the queries of tables, with their places in the files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from airflow_dynamic_tables.core.types import column_types
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import offset_before
-from airflow_dynamic_tables.definitions.queries.text import key_joins, lineage
+from airflow_dynamic_tables.definitions.queries.text import key_joins, lineage, merge_rule
 
 
 @dataclass(frozen=True, slots=True)
 class TableObstacle:
-    """A place of a query that makes every change of some sources one of all partitions of the table.
+    """A place of a query that makes every change of some sources one of all partitions of the table, or prevents merges.
 
-    ``key`` is the partition key that is not followed, ``cause`` and ``remedy`` are for people.
+    ``key`` is the partition key that is not followed, and empty if new rows are not merged. ``cause`` and ``remedy`` are for
+    people.
     """
 
     table: TableIdentifier
@@ -38,6 +39,8 @@ class TableObstacle:
     def text(self) -> str:
         """The consequence, the cause and the remedy."""
         named = " and ".join(self.sources)
+        if not self.key:
+            return f"{self.table}: new rows of {named} are not merged, because {self.cause}; {self.remedy}"
         return f"{self.table}: a change of {named} counts for every {self.key}, because {self.cause}; {self.remedy}"
 
     def __str__(self) -> str:
@@ -54,10 +57,12 @@ class Obstacles:
     def collect(
         self, definitions: Definitions, entries: Mapping[TableIdentifier, Entry], expansions: Mapping[TableIdentifier, Expansion]
     ) -> None:
-        """Add the obstacles of tables with partition keys, in the order of their places."""
+        """Add the obstacles of tables with partition keys and of merges, in the order of their places."""
         for identifier, table in definitions.tables.items():
             if identifier in expansions:
-                self.found += obstacles_of(definitions, table, entries[identifier], expansions[identifier])
+                entry, expansion = entries[identifier], expansions[identifier]
+                self.found += obstacles_of(definitions, table, entry, expansion)
+                self.found += _unmerged(definitions, table, entry, expansion)
         self.found.sort(key=lambda each: each.place)
 
 
@@ -68,6 +73,23 @@ def obstacles_of(definitions: Definitions, table: DynamicTable, entry: Entry, ex
     for key, obstacle, sources in _of_table(definitions, table):
         place = entry.query.mistake(_written(expansion, obstacle, sources), "")
         yield TableObstacle(table.identifier, key, obstacle.code, sources, obstacle.cause, obstacle.remedy, place)
+
+
+def _unmerged(definitions: Definitions, table: DynamicTable, entry: Entry, expansion: Expansion) -> Iterator[TableObstacle]:
+    """Yield what prevents that rows added to sources are merged into an incremental table, by place."""
+    if entry.query is None or not table.is_incremental or table.frozen is not None:
+        return
+    types, settings = _types(definitions, table), row_settings(table.spark.conf)
+    found: dict[Obstacle, list[str]] = {}
+    for identifier in table.upstream:
+        name = str(identifier)
+        if table.on_change.get(name, OnChange.REFRESH) is OnChange.REFRESH:
+            obstacle = merge_rule(table.expanded_query, name, types, settings)
+            if isinstance(obstacle, Obstacle):
+                found.setdefault(obstacle, []).append(name)
+    for obstacle, names in found.items():
+        place = entry.query.mistake(_written(expansion, obstacle, tuple(names)), "")
+        yield TableObstacle(table.identifier, "", obstacle.code, tuple(names), obstacle.cause, obstacle.remedy, place)
 
 
 def refusals_of(definitions: Definitions, table: DynamicTable, entry: Entry, expansion: Expansion) -> Iterator[Mistake]:

@@ -336,3 +336,37 @@ def test_validate_explains_what_hides_partitions(dynamic_tables: Run, project: P
     assert re.search(
         r"NO_VERSIONS: lake.sales.by_file: .* because lake.crm.customers has the format parquet, which keeps no", by_file
     )
+
+
+UNMERGED = """defaults: {catalog: lake, database: sales}
+sources:
+- {name: raw.orders, format: iceberg}
+- {name: crm.customers, format: iceberg}
+dynamic_tables:
+- name: means
+  refresh_mode: incremental
+  partitioned_by: [ds]
+  query: |
+    SELECT o.ds,
+      avg(o.amount) AS mean
+    FROM raw.orders AS o GROUP BY o.ds
+- {name: rows, refresh_mode: incremental, partitioned_by: [ds], query: SELECT ds FROM raw.orders}
+- name: customers
+  refresh_mode: incremental
+  on_change: {crm.customers: affected}
+  partitioned_by: [ds]
+  query: SELECT o.ds, c.id FROM raw.orders o LEFT JOIN crm.customers c ON o.customer = c.id
+- name: full
+  query: SELECT avg(amount) AS mean FROM raw.orders
+"""
+
+
+def test_validate_explains_what_is_not_merged(dynamic_tables: Run, project: Path) -> None:
+    (project / "dags" / "definitions" / "sales.yaml").write_text(UNMERGED)
+    ran = dynamic_tables("validate", "--without-spark", "--explain")
+    assert ran.code == 0
+    (told,) = ran.out.splitlines()
+    assert told.endswith(
+        "sales.yaml:11:11: NOT_MERGED: lake.sales.means: new rows of lake.raw.orders are not merged, because AVG(o.amount) is "
+        "merged from its parts; add sum(o.amount) and count(o.amount) to the query"
+    )

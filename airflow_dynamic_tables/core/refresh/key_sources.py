@@ -106,7 +106,7 @@ class KeySource:
 
 
 class ObstacleCode(StrEnum):
-    """Why tables feed every partition."""
+    """Why tables feed every partition, or why their new rows are not merged."""
 
     FORM = "FORM"
     """A part of the query has a form that is not analysed."""
@@ -120,6 +120,8 @@ class ObstacleCode(StrEnum):
     """It is not certain which column is the key."""
     NO_VERSIONS = "NO_VERSIONS"
     """The source keeps no earlier versions to compare its rows with."""
+    NOT_MERGED = "NOT_MERGED"
+    """New rows of the source are not merged into the table."""
     NOT_PARTITIONED = "NOT_PARTITIONED"
     """The source is not partitioned by the columns of the key."""
     SETTING = "SETTING"
@@ -133,7 +135,7 @@ class ObstacleCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What makes tables feed every partition, at a character offset of the query, and what to write instead.
+    """What makes tables feed every partition, or prevents a merge, at a character offset of the query, and the remedy.
 
     No ``sources`` are all tables.
     """

@@ -7,12 +7,13 @@ for the new rows alone. Groups of a linear query, and the newest row of each key
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from airflow_dynamic_tables.core.refresh.key_sources import ColumnTypes
+from airflow_dynamic_tables.core.refresh.key_sources import ColumnTypes, Obstacle, ObstacleCode
 from airflow_dynamic_tables.core.refresh.merge_rules import Average, MergeKind, MergeRule
 from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS
 from airflow_dynamic_tables.definitions.queries.dialect import SparkSQL
@@ -56,24 +57,34 @@ _NOT_ROWWISE = (
 _MERGED_BY: Mapping[type[exp.Expr], str] = {exp.Count: "count", exp.Max: "max", exp.Min: "min", exp.Sum: "sum"}
 
 
-class _NoRuleError(Exception):
+_ANOTHER_TABLE = "compute it in another table"
+
+
+class _NoRuleError(BlockedError):
     """The result does not follow."""
 
+    def __init__(self, node: exp.Expr, cause: str, remedy: str) -> None:
+        super().__init__(ObstacleCode.NOT_MERGED, node, cause, remedy)
 
-def merge_rule(query: str, source: str, types: ColumnTypes, settings: Mapping[str, str]) -> MergeRule | str:
+
+def merge_rule(query: str, source: str, types: ColumnTypes, settings: Mapping[str, str]) -> MergeRule | Obstacle:
     """See :func:`airflow_dynamic_tables.definitions.queries.text.merge_rule`."""
     unknown = sorted(name for name, value in settings.items() if DEFAULTS.get(name) != value)
     if unknown:
-        return f"{unknown[0]} is set"
+        return _obstacle(f"{unknown[0]} is set", "leave the setting out")
     if (unreadable := why_unreadable(query, settings)) is not None:
-        return unreadable.cause
+        return replace(unreadable, code=ObstacleCode.NOT_MERGED)
     try:
         root = unwrapped(Relation("", sqlglot.parse_one(query, dialect=SparkSQL), {}))
         return _Finder(source, types).rule(root)
-    except (BlockedError, _NoRuleError) as error:
-        return error.obstacle.cause if isinstance(error, BlockedError) else str(error)
+    except BlockedError as error:
+        return replace(error.obstacle, code=ObstacleCode.NOT_MERGED)
     except (SqlglotError, RecursionError):
-        return "the query is not understood"
+        return _obstacle("the query is not understood", "simplify it, or split it into views")
+
+
+def _obstacle(cause: str, remedy: str) -> Obstacle:
+    return Obstacle(ObstacleCode.NOT_MERGED, 0, cause, remedy, ())
 
 
 class _Finder:
@@ -88,12 +99,12 @@ class _Finder:
     def rule(self, root: Relation) -> MergeRule:
         """Return the rule of a query.
 
-        :raises _NoRuleError: if there is none, or BlockedError if a part of the query is not analysed.
+        :raises BlockedError: if there is none.
         """
         select = root.node
         if not isinstance(select, exp.Select):
             self._check_linear(root)
-            return self._rule(MergeKind.APPEND)
+            return self._rule(root, MergeKind.APPEND)
         if select.args.get("group") or any(item.find(exp.AggFunc) for item in select.selects if not item.find(exp.Window)):
             return self._groups(root, select)
         if select.args.get("qualify"):
@@ -103,10 +114,11 @@ class _Finder:
         if len(relations) == 1 and where and isinstance(relations[0].node, exp.Select) and relations[0].node.find(exp.RowNumber):
             return self._newest(root, relations[0])
         self._check_linear(root)
-        return self._rule(MergeKind.APPEND)
+        return self._rule(root, MergeKind.APPEND)
 
     def _rule(
         self,
+        root: Relation,
         kind: MergeKind,
         keys: Sequence[str] = (),
         measures: Sequence[tuple[str, str]] = (),
@@ -114,7 +126,8 @@ class _Finder:
         averages: Sequence[Average] = (),
     ) -> MergeRule:
         if self._empty & (self._unchanged | {self._source}):
-            raise _NoRuleError("a part of UNION ALL without new rows reads a table of another part")
+            cause = "a part of UNION ALL without new rows reads a table of another part"
+            raise _NoRuleError(root.node, cause, "make a table of each part")
         return MergeRule(kind, frozenset(self._empty), tuple(keys), tuple(measures), tuple(order), tuple(averages))
 
     def _check_linear(self, relation: Relation) -> None:
@@ -125,21 +138,21 @@ class _Finder:
         node = relation.node
         if isinstance(node, exp.Table):
             if full_name(node) is None or not has_only(node, {"this", "db", "catalog", "alias"}):
-                raise _NoRuleError("a part of FROM is not analysed")
+                raise _NoRuleError(node, "a part of FROM is not analysed", "read a table there, or a view")
         elif isinstance(node, exp.Select):
             if not has_only(node, _ROWWISE):
-                raise _NoRuleError("a clause of a SELECT depends on several rows")
+                raise _NoRuleError(node, f"{_clause(node)} depends on several rows", _ANOTHER_TABLE)
             _check_rowwise([item for item in node.selects if not _is_star(item)])
             self._check_from(relation)
         elif isinstance(node, exp.Union) and not node.args.get("distinct"):
             self._check_union(relation)
         else:
-            raise _NoRuleError(f"{node.key.upper()} depends on several rows")
+            raise _NoRuleError(node, f"{node.key.upper()} depends on several rows", _ANOTHER_TABLE)
 
     def _check_union(self, relation: Relation) -> None:
         node = relation.node
         if not has_only(node, {"this", "expression", "distinct", "with_"}) or node.args.get("with_"):
-            raise _NoRuleError("a clause of UNION ALL is not analysed")
+            raise _NoRuleError(node, "a clause of UNION ALL is not analysed", "write it in the parts of UNION ALL")
         for part in (node.this, node.expression):
             found = unwrapped(Relation("", part, relation.env))
             if self._source in _tables(found):
@@ -158,7 +171,7 @@ class _Finder:
             node = part.node
         name = full_name(node) if isinstance(node, exp.Table) else None
         if name is None:
-            raise _NoRuleError("a part of UNION ALL reads no table")
+            raise _NoRuleError(node, "a part of UNION ALL reads no table", "read a table in it")
         other = _Finder(name, self._types)
         other._check_linear(part)
         self._empty.add(name.lower())
@@ -167,19 +180,24 @@ class _Finder:
         """Check that the rows of FROM and WHERE of a SELECT are linear in the source."""
         select = relation.node
         if not isinstance(select, exp.Select):
-            raise _NoRuleError("a part of FROM is not analysed")
+            raise _NoRuleError(select, "a part of FROM is not analysed", "read a table there, or a view")
         joins: list[exp.Join] = select.args.get("joins") or []
         _check_rowwise([join.args.get("on") for join in joins] + [select.args.get("where")])
         relations, _ = relations_of(select, relation.env)
         reading = [number for number, each in enumerate(relations) if self._source in _tables(each)]
         if len(reading) != 1:
-            raise _NoRuleError("the source is read more than once" if reading else "the source is read in an expression")
+            if reading:
+                cause, remedy = "the source is read more than once", "compute one of the parts in another table"
+            else:
+                cause, remedy = "the source is read in an expression", "join it instead"
+            raise _NoRuleError(relations[reading[1]].node if reading else select, cause, remedy)
         for number, join in enumerate(joins, start=1):
             words = (join.side.upper(), join.kind.upper())
             is_plain = not join.method and has_only(join, {"this", "side", "kind", "on", "using"})
             kept = _KEEPS_RIGHT if number == reading[0] else _KEEPS_LEFT
             if number >= reading[0] and (not is_plain or words not in kept):
-                raise _NoRuleError(f"{' '.join(filter(None, (*words, 'JOIN')))} depends on several rows")
+                cause = f"{' '.join(filter(None, (*words, 'JOIN')))} depends on several rows"
+                raise _NoRuleError(join, cause, "use an inner join, or a LEFT JOIN with the source on its left side")
         for number, each in enumerate(relations):
             if number != reading[0]:
                 self._unchanged |= _tables(each)
@@ -188,9 +206,9 @@ class _Finder:
     def _groups(self, root: Relation, select: exp.Select) -> MergeRule:
         group = select.args.get("group")
         if not has_only(select, _ROWWISE | {"group"}):
-            raise _NoRuleError("the groups are filtered or numbered")
+            raise _NoRuleError(select, "the groups are filtered or numbered", "filter and number them in another table")
         if group and (not has_only(group, {"expressions", "all"}) or group.find(exp.Cube, exp.Rollup, exp.GroupingSets)):
-            raise _NoRuleError("ROLLUP, CUBE and GROUPING SETS are not analysed")
+            raise _NoRuleError(group, "ROLLUP, CUBE and GROUPING SETS are not analysed", "make a table of each grouping")
         self._check_from(root)
         keys, measures, averages = [], [], []
         for item in select.selects:
@@ -207,11 +225,11 @@ class _Finder:
         grouped = [_grouped(expression, select) for expression in by]
         for expression in grouped:
             if expression not in [item.unalias() for item in keys]:
-                raise _NoRuleError("the query groups by an expression that it does not return")
+                raise _NoRuleError(expression, "the query groups by an expression that it does not return", "return it")
         for item in keys:
             if item.unalias() not in grouped and not isinstance(item.unalias(), exp.Literal):
-                raise _NoRuleError(f"{item.sql(SparkSQL)} is computed from the groups")
-        return self._rule(MergeKind.GROUPS, [_name(item) for item in keys], measures, averages=averages)
+                raise _NoRuleError(item, f"{item.sql(SparkSQL)} is computed from the groups", _ANOTHER_TABLE)
+        return self._rule(root, MergeKind.GROUPS, [_name(item) for item in keys], measures, averages=averages)
 
     def _average(self, root: Relation, item: exp.Expr) -> Average:
         """Return an average, whose sum and count the query has to return, too."""
@@ -226,7 +244,7 @@ class _Finder:
         if missing := [function for function, name in zip(("sum", "count"), names, strict=True) if not name]:
             told = item.unalias().sql(SparkSQL)
             parts = " and ".join(f"{function}{told.removeprefix('AVG')}" for function in missing)
-            raise _NoRuleError(f"{told} is merged from its parts: add {parts} to the query")
+            raise _NoRuleError(item, f"{told} is merged from its parts", f"add {parts} to the query")
         return Average(_name(item), names[0], names[1], TracedTypes(self._types, assumed=False).of_item(root, values))
 
     def _newest(self, root: Relation, numbered: Relation) -> MergeRule:
@@ -238,9 +256,10 @@ class _Finder:
         clauses = _ROWWISE - {"where", "joins"} if numbered is not root else _ROWWISE
         condition = top.args["where" if numbered is not root else "qualify"].this
         if numbered.columns or not has_only(top, clauses | ({"where"} if numbered is not root else {"qualify"})):
-            raise _NoRuleError("the first rows of the keys are filtered or joined")
+            cause = "the first rows of the keys are filtered or joined"
+            raise _NoRuleError(top, cause, "filter and join them in another table")
         if not has_only(select, _ROWWISE | ({"qualify"} if numbered is root else set())):
-            raise _NoRuleError("the numbered rows are grouped or limited")
+            raise _NoRuleError(select, "the numbered rows are grouped or limited", "group them in another table")
         window = _numbering(condition, select)
         plain = [item for item in select.selects if not _is_star(item) and item.unalias() != window]
         _check_rowwise(plain)
@@ -251,10 +270,10 @@ class _Finder:
         by = window.args.get("partition_by") or []
         order = window.args["order"].expressions if window.args.get("order") else []
         if not by or not order:
-            raise _NoRuleError("the rows are numbered without a key or an order")
+            raise _NoRuleError(window, "the rows are numbered without a key or an order", "add PARTITION BY and ORDER BY")
         keys = [outer.name(expression) for expression in by]
         ordered = [(outer.name(one.this), _direction(one)) for one in order]
-        return self._rule(MergeKind.NEWEST, keys, (), ordered)
+        return self._rule(root, MergeKind.NEWEST, keys, (), ordered)
 
 
 class _Columns:
@@ -274,14 +293,15 @@ class _Columns:
         for item in top.selects:
             column = item.unalias()
             if not isinstance(column, exp.Column) or _is_star(column):
-                raise _NoRuleError("the first rows of the keys are changed")
+                raise _NoRuleError(item, "the first rows of the keys are changed", "return their columns as they are")
             self._outer[column.name.lower()] = _name(item)
         return self
 
     def name(self, expression: exp.Expr) -> str:
         """Return the name of an input column in the result."""
         if not isinstance(expression, exp.Column) or not (self._is_single or expression.table):
-            raise _NoRuleError(f"{expression.sql(SparkSQL)} is not a column with the name of its table")
+            cause = f"{expression.sql(SparkSQL)} is not a column with the name of its table"
+            raise _NoRuleError(expression, cause, "return a column with its value in an inner query")
         same = [name for name, item in self._items.items() if _is_column(item, expression)]
         column = expression.name.lower()
         if not same and self._has_star and self._is_single and column not in self._items:
@@ -289,7 +309,7 @@ class _Columns:
         for found in same:
             if self._outer is None or found in self._outer:
                 return found if self._outer is None else self._outer[found]
-        raise _NoRuleError(f"the query does not return {expression.sql(SparkSQL)}")
+        raise _NoRuleError(expression, f"the query does not return {expression.sql(SparkSQL)}", "return it")
 
 
 def _is_column(item: exp.Expr, column: exp.Column) -> bool:
@@ -301,26 +321,27 @@ def _is_column(item: exp.Expr, column: exp.Column) -> bool:
 def _numbering(condition: exp.Expr, select: exp.Select) -> exp.Window:
     """Return the window of ``row_number() = 1``."""
     if not isinstance(condition, exp.EQ) or not isinstance(condition.expression, exp.Literal) or condition.expression.this != "1":
-        raise _NoRuleError("the rows are filtered by more than their number")
+        cause = "the rows are filtered by more than their number"
+        raise _NoRuleError(condition, cause, "compare ROW_NUMBER() with 1 alone, and filter the rows in another table")
     numbered: exp.Expr = condition.this
     if isinstance(numbered, exp.Column):
         name = numbered.name.lower()
         items = [item for item in select.selects if not _is_star(item) and _name(item) == name]
         if len(items) != 1:
-            raise _NoRuleError(f"column {name} is not the number of the rows")
+            raise _NoRuleError(numbered, f"column {name} is not the number of the rows", "compare ROW_NUMBER() with 1")
         numbered = items[0].unalias()
     if (
         not isinstance(numbered, exp.Window)
         or not isinstance(numbered.this, exp.RowNumber)
         or not has_only(numbered, {"this", "partition_by", "order", "over"})
     ):
-        raise _NoRuleError("the rows are not chosen by ROW_NUMBER()")
+        raise _NoRuleError(numbered, "the rows are not chosen by ROW_NUMBER()", "use ROW_NUMBER() with an order")
     return numbered
 
 
 def _direction(ordered: exp.Expr) -> str:
     if not isinstance(ordered, exp.Ordered) or not has_only(ordered, {"this", "desc", "nulls_first"}):
-        raise _NoRuleError("the order of the rows is not analysed")
+        raise _NoRuleError(ordered, "the order of the rows is not analysed", "order them by columns")
     nulls = "FIRST" if ordered.args.get("nulls_first") else "LAST"
     return f"{'DESC' if ordered.args.get('desc') else 'ASC'} NULLS {nulls}"
 
@@ -331,7 +352,7 @@ def _grouped(expression: exp.Expr, select: exp.Select) -> exp.Expr:
         return expression
     position = int(expression.this) if str(expression.this).isdecimal() else 0
     if not 1 <= position <= len(select.selects) or any(map(_is_star, select.selects)):
-        raise _NoRuleError("GROUP BY has no position of the query")
+        raise _NoRuleError(expression, "GROUP BY has no position of the query", "write the expression instead")
     return select.selects[position - 1].unalias()
 
 
@@ -362,7 +383,13 @@ def _check_rowwise(nodes: Sequence[exp.Expr | None]) -> None:
     for node in nodes:
         part = node.find(*_NOT_ROWWISE, exp.Distinct) if node is not None else None
         if part is not None:
-            raise _NoRuleError(f"{part.sql(SparkSQL)} depends on several rows, or is not known")
+            raise _NoRuleError(part, f"{part.sql(SparkSQL)} depends on several rows, or is not known", _ANOTHER_TABLE)
+
+
+def _clause(select: exp.Select) -> str:
+    """Return the name of the first clause of a SELECT that is not rowwise."""
+    name = next(name for name, value in select.args.items() if value and name not in _ROWWISE)
+    return {"group": "GROUP BY", "laterals": "LATERAL VIEW"}.get(name, name.upper())
 
 
 def _is_star(item: exp.Expr) -> bool:
@@ -372,7 +399,7 @@ def _is_star(item: exp.Expr) -> bool:
 def _name(item: exp.Expr) -> str:
     name = item.alias_or_name.lower()
     if not name:
-        raise _NoRuleError(f"{item.sql(SparkSQL)} has no name")
+        raise _NoRuleError(item, f"{item.sql(SparkSQL)} has no name", "give it an alias")
     return name
 
 

@@ -304,7 +304,7 @@ def key_joins(
 
 def merge_rule(
     query: str, source: str, types: ColumnTypes = MappingProxyType({}), settings: Mapping[str, str] = MappingProxyType({})
-) -> MergeRule | str:
+) -> MergeRule | Obstacle:
     """Return how the result of a query follows from its former result and the new rows of a source, or why it does not.
 
     :param types: the known columns of the tables with their types, by full table names.

@@ -55,7 +55,15 @@ def find_changed(workspace: Workspace, request: RefreshRequest, registered: Regi
             f"Refresh all rows once with: dynamic-tables refresh {request.table.identifier} --full-refresh"
         )
     change = Reason(found.code, found.why)
-    return ToDo(found.partitions, bound=bound, base=version.token, late=found.late, change=change, merging=found.merging)
+    return ToDo(
+        found.partitions,
+        bound=bound,
+        base=version.token,
+        late=found.late,
+        change=change,
+        merging=found.merging,
+        not_merged=found.not_merged,
+    )
 
 
 def _first(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> ToDo:
@@ -76,12 +84,16 @@ def _is_divided(table: DynamicTable) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The partitions that changed, or all rows, and why; how their new rows are merged, or why not although they could be."""
+    """The partitions that changed, or all rows, and why; how their new rows are merged, or why not.
+
+    ``unmerged`` is the code if they could be merged, ``not_merged`` the text if they could not.
+    """
 
     partitions: PartitionSet
     why: str
     merging: Merging | None = None
     unmerged: ReasonCode | None = None
+    not_merged: str = ""
     late: LateChanges = NOTHING_LATE
 
     @property
@@ -114,8 +126,8 @@ class _Search:
         workspace, request, bound = self._workspace, self._request, self._bound
         merges = Merges(workspace, self._registered, bound, self._comparison, self._made, request.sources)
         merging = merges.find(partitions)
-        if merging is None:
-            return _Found(partitions, why)
+        if isinstance(merging, str):
+            return _Found(partitions, why, not_merged=merging)
         if isinstance(merging, Reason):
             return _Found(partitions, f"{why}; all rows are computed, because {merging}", unmerged=merging.code)
         return _Found(partitions, f"{why}; only the rows added since are computed", merging)

@@ -36,6 +36,9 @@ class LivePlan(TablePlan):
     """The duration of the earlier refresh with the most similar number of partitions; null: there was none."""
     frozen_changed: int | None = None
     """The number of frozen partitions whose sources changed; null: the table has no frozen partitions."""
+    not_merged: str | None = None
+    """Why all rows of an incremental table's partitions are computed, not only those added to a source; null: they are not, or a
+    merge would cost more, as the reason says."""
     downstream: tuple[str, ...] = ()
     """The tables that read this one, which a new version would make out of date."""
 
@@ -67,6 +70,7 @@ def live_plan(workspace: Workspace, plan: TablePlan, table: DynamicTable, defini
         expected_seconds=_expected_seconds(
             workspace.ledger.list_refreshes(table.identifier, _LATEST), action, decided.partitions
         ),
+        not_merged=decided.not_merged or None,
         downstream=tuple(map(str, definitions.downstream(table.identifier))),
     )
 

@@ -384,9 +384,9 @@ class ToDo:
 
     ``partitions`` are the partitions to replace, ``growth`` the sources with a watermark. ``bound`` are the inputs if they were
     already compared with those of the version of token ``base``. ``late`` are older partitions whose sources changed, ``change``
-    is the reason for the partitions of an incremental refresh. ``merging`` is for inputs that are still ``bound``. ``frozen`` are
-    partitions that are left out. ``later`` are those of the next commits of the refresh, if it makes several: this is ``commit``
-    number of so many.
+    is the reason for the partitions of an incremental refresh. ``merging`` is for inputs that are still ``bound``; ``not_merged``
+    says why the rows added to a source cannot be merged. ``frozen`` are partitions that are left out. ``later`` are those of the
+    next commits of the refresh, if it makes several: this is ``commit`` number of so many.
     """
 
     partitions: PartitionSet
@@ -396,6 +396,7 @@ class ToDo:
     late: LateChanges = NOTHING_LATE
     change: Reason | None = None
     merging: Merging | None = None
+    not_merged: str = ""
     frozen: PartitionSet = NO_PARTITIONS
     later: PartitionSet = NO_PARTITIONS
     commit: tuple[int, int] = (1, 1)

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
+from airflow_dynamic_tables.core.refresh.key_sources import Obstacle, ObstacleCode
 from airflow_dynamic_tables.core.refresh.merge_rules import Average, MergeKind, MergeRule
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.definitions.queries.text import merge_rule
@@ -44,7 +45,8 @@ def test_other_parts_of_a_union_are_read_as_empty() -> None:
     query = "SELECT n FROM lake.raw.facts UNION ALL SELECT n FROM lake.raw.other o JOIN lake.raw.dim d USING (id)"
     assert rule_of(query).empty == {"lake.raw.other"}
     told = merge_rule(f"{query} UNION ALL SELECT f.n FROM lake.raw.facts f JOIN lake.raw.other o USING (id)", FACTS)
-    assert told == "a part of UNION ALL without new rows reads a table of another part"
+    assert isinstance(told, Obstacle)
+    assert told.cause == "a part of UNION ALL without new rows reads a table of another part"
 
 
 def test_groups_are_merged() -> None:
@@ -92,8 +94,8 @@ def test_columns_are_followed_to_their_names_in_the_result() -> None:
 @pytest.mark.parametrize(
     ("query", "why"),
     [
-        ("SELECT DISTINCT n FROM lake.raw.facts", "a clause of a SELECT"),
-        ("SELECT n FROM lake.raw.facts LIMIT 3", "a clause of a SELECT"),
+        ("SELECT DISTINCT n FROM lake.raw.facts", "DISTINCT depends on several rows; compute it in another table"),
+        ("SELECT n FROM lake.raw.facts LIMIT 3", "LIMIT depends on several rows"),
         ("SELECT n FROM lake.raw.facts UNION SELECT n FROM lake.raw.other", "UNION depends on several rows"),
         ("SELECT n FROM lake.raw.facts EXCEPT SELECT n FROM lake.raw.other", "EXCEPT depends on several rows"),
         ("SELECT f.n FROM lake.raw.dim d LEFT JOIN lake.raw.facts f ON f.id = d.id", "LEFT JOIN"),
@@ -104,7 +106,7 @@ def test_columns_are_followed_to_their_names_in_the_result() -> None:
         ("SELECT n, sum(n) OVER (PARTITION BY id) AS s FROM lake.raw.facts", "depends on several rows"),
         ("SELECT some_aggregate(n) AS s FROM lake.raw.facts", "depends on several rows, or is not known"),
         ("SELECT ds, count(DISTINCT n) AS c FROM lake.raw.facts GROUP BY ds", "depends on several rows"),
-        ("SELECT ds, avg(n) AS a FROM lake.raw.facts GROUP BY ds", "AVG(n) is merged from its parts: add sum(n) and count(n)"),
+        ("SELECT ds, avg(n) AS a FROM lake.raw.facts GROUP BY ds", "AVG(n) is merged from its parts; add sum(n) and count(n)"),
         ("SELECT ds, avg(n) AS a, sum(n) AS s, count(*) AS c FROM lake.raw.facts GROUP BY ds", "add count(n) to the query"),
         (
             "SELECT avg(n) FILTER (WHERE n > 1) AS a, sum(n) AS s, count(n) FILTER (WHERE n > 1) AS c FROM lake.raw.facts",
@@ -117,7 +119,10 @@ def test_columns_are_followed_to_their_names_in_the_result() -> None:
         ("SELECT substr(ds, 1, 7) AS ds, sum(n) AS s FROM lake.raw.facts GROUP BY ds", "does not return"),
         ("SELECT ds, sum(n) AS s FROM lake.raw.facts GROUP BY ds HAVING sum(n) > 3", "filtered or numbered"),
         ("SELECT ds, sum(n) AS s FROM lake.raw.facts GROUP BY ROLLUP (ds)", "ROLLUP"),
-        ("SELECT ds, max(s) AS m FROM (SELECT ds, sum(n) AS s FROM lake.raw.facts GROUP BY ds, id) GROUP BY ds", "a clause"),
+        (
+            "SELECT ds, max(s) AS m FROM (SELECT ds, sum(n) AS s FROM lake.raw.facts GROUP BY ds, id) GROUP BY ds",
+            "GROUP BY depends",
+        ),
         ("SELECT * FROM lake.raw.facts QUALIFY rank() OVER (PARTITION BY id ORDER BY t) = 1", "ROW_NUMBER"),
         ("SELECT * FROM lake.raw.facts QUALIFY row_number() OVER (PARTITION BY id ORDER BY t) = 2", "more than their number"),
         ("SELECT * FROM lake.raw.facts QUALIFY row_number() OVER (ORDER BY t) = 1", "without a key"),
@@ -138,8 +143,25 @@ def test_columns_are_followed_to_their_names_in_the_result() -> None:
 )
 def test_other_queries_have_no_rule(query: str, why: str) -> None:
     told = merge_rule(query, FACTS)
-    assert isinstance(told, str), told
-    assert why in told
+    assert isinstance(told, Obstacle), told
+    assert told.code is ObstacleCode.NOT_MERGED
+    assert why in f"{told.cause}; {told.remedy}"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT ds, count(*) AS c, avg(^n) AS a FROM lake.raw.facts GROUP BY ds",
+        "SELECT ds, sum(n) AS s FROM lake.raw.facts GROUP BY ds, ^id",
+        "SELECT f.n FROM lake.raw.dim d LEFT JOIN ^lake.raw.facts f ON f.id = d.id",
+        "SELECT f.n FROM lake.raw.facts f JOIN ^lake.raw.facts g ON f.id = g.id",
+        "SELECT ds, n FROM lake.raw.facts UNION ALL SELECT ds, max(^n) AS n FROM lake.raw.facts",
+    ],
+)
+def test_an_obstacle_names_its_place(query: str) -> None:
+    told = merge_rule(query.replace("^", ""), FACTS)
+    assert isinstance(told, Obstacle)
+    assert told.offset == query.index("^")
 
 
 AVERAGE = "SELECT ds, avg(n) AS a, sum(n) AS s, count(n) AS c FROM lake.raw.facts GROUP BY ds"
