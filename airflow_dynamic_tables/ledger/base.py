@@ -113,7 +113,9 @@ class Refresh:
     everything that determines the rows except the content of the sources. ``unbroken`` is whether no tick is missing before
     its data timestamp; earlier releases did not check for missing ticks. ``complete_until`` is the time until which its
     sources were complete, if that is before its schedule time because it did not wait for lagging parents. ``watermark`` is
-    that of its sources, if they have one. ``restores`` is the version that a rollback restores.
+    that of its sources, if they have one. ``restores`` is the version that a rollback restores. ``source_bytes`` is the size of
+    all files of its sources, if it is known, also of those that it did not read. ``occurrences`` is the number of refreshes of
+    different schedule times that share the entry.
     """
 
     token: str
@@ -143,6 +145,8 @@ class Refresh:
     complete_until: datetime | None = None
     watermark: datetime | None = None
     restores: int | None = None
+    source_bytes: int | None = None
+    occurrences: int = 1
 
     @property
     def is_made_of_sources(self) -> bool:
@@ -177,3 +181,4 @@ class RefreshChanges(TypedDict, total=False):
     expectations: tuple[ExpectationResult, ...]
     recipe: str
     unbroken: bool
+    source_bytes: int | None

@@ -177,12 +177,16 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlLateTables, S
     def extend(self, refresh: Refresh, instead_of: str = "") -> None:
         """Insert a refresh, or move the end and validity of the existing one forward; they never move backward.
 
+        A later schedule time is another occurrence.
+
         :param instead_of: token of a skipped refresh that this one replaces; it is deleted.
         """
         values = _columns(_values(refresh))
         names = ("reason", "schedule_time", "finished_at", "complete_until", "watermark")
         time = refreshes.c.data_timestamp
         later = {name: values[name] for name in names}
+        is_another = refreshes.c.schedule_time < values["schedule_time"]
+        later["occurrences"] = refreshes.c.occurrences + case((is_another, 1), else_=0)
         holds_later = refreshes.c.finished_at < values["finished_at"]
         if refresh.data_timestamp is not None:
             later["data_timestamp"] = case((time > refresh.data_timestamp, time), else_=refresh.data_timestamp)

@@ -133,7 +133,9 @@ class _Reader:
             self._latest[refresh.table] = self._workspace.ledger.list_refreshes(refresh.table, _COMPARED)
         compared = compared_refreshes(self._latest[refresh.table])
         one = next((each for each in compared if each.token == refresh.token), None)
-        return round(one.full_seconds - one.seconds, 3) if one is not None and one.full_seconds is not None else None
+        if one is None or one.full_seconds is None:
+            return None
+        return round((one.full_seconds - one.seconds) / one.refreshes, 3)
 
 
 def _origins(query: str, inputs: Mapping[str, Dataset], output: Dataset) -> dict[str, tuple[ColumnOrigin, ...]]:

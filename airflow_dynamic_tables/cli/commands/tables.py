@@ -52,7 +52,7 @@ _VERSIONS = ("number", "data_timestamp", "committed_at", "snapshot", "token")
 _ROWS = 20
 """Default number of rows of a version that are shown."""
 _HISTORY = ("started_at", "table", "action", "state", "schedule_time", "version", "rows", "seconds", "rows_per_second", "error")
-_COMPARED_REFRESH = ("finished_at", "table", "action", "seconds", "full_seconds", "bytes", "full_bytes")
+_COMPARED_REFRESH = ("finished_at", "table", "action", "refreshes", "seconds", "full_seconds", "bytes", "full_bytes")
 _SAVED = (
     *("table", "month", "refreshes", "no_data", "not_measured"),
     *("seconds", "full_seconds", "saved_seconds", "bytes", "full_bytes", "saved_bytes"),

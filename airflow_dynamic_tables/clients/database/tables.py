@@ -127,6 +127,8 @@ refreshes = Table(
     Column("complete_until", UtcDateTime),
     Column("watermark", UtcDateTime),
     Column("restores", Integer),
+    Column("source_bytes", BigInteger),
+    Column("occurrences", Integer, nullable=False, server_default="1"),
     Index("dt_refreshes_table_started", "table_name", "started_at"),
     Index("dt_refreshes_table_schedule", "table_name", "schedule_time", "started_at"),
     Index("dt_refreshes_started", "started_at"),

@@ -232,7 +232,9 @@ def prepare(
         write.skip(skipped.reason)
         return skipped
     planned = plan(write, request, registered, (action, reason), to_do)
-    workspace.ledger.update_refresh(stage.token, sources=versions_read(planned), recipe=planned.recipe or "")
+    workspace.ledger.update_refresh(
+        stage.token, sources=versions_read(planned), recipe=planned.recipe or "", source_bytes=planned.source_bytes
+    )
     states = {source.identifier: source.state for source in planned.sources if source.state is not None}
     workspace.ledger.record_source_states(stage.table, stage.token, states)
     write_text(planned.plan_location, planned.to_json(), private=workspace.settings.private_files)

@@ -1,4 +1,7 @@
-"""Saved cost: what refreshes took, beside the last complete refresh of the same definition that was measured."""
+"""Saved cost: what refreshes took, beside the last complete refresh of the same definition that was measured.
+
+The figures of the complete refresh are scaled by the size of the sources, which may have grown or shrunk since.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,17 @@ MOST_COMPARED = 20_000
 
 @dataclass(frozen=True, slots=True)
 class ComparedRefresh:
-    """The seconds of a refresh over all steps and the bytes that it wrote, beside those of the last complete one before it.
+    """The seconds of a refresh over all steps and the bytes that it wrote, beside those of a complete one at its time.
 
-    Null: not measured. Consecutive NO_DATA refreshes of a version are one.
+    The latter are scaled from the last complete one before it; null: not measured. Consecutive NO_DATA refreshes of a version
+    share a record: ``refreshes`` is their number, and the figures are their sums.
     """
 
     token: str
     table: TableIdentifier
     finished_at: datetime
     action: RefreshAction
+    refreshes: int
     seconds: float
     bytes: int
     full_seconds: float | None
@@ -67,22 +72,24 @@ class SavedCost:
 
 
 def compared_refreshes(refreshes: Iterable[Refresh]) -> list[ComparedRefresh]:
-    """Return the successful refreshes beside the last complete ones, newest first.
+    """Return the successful refreshes beside complete ones, newest first.
 
     :param refreshes: of any tables, in any order.
     """
     full: dict[tuple[TableIdentifier, str | None], Refresh] = {}
     recipes: dict[TableIdentifier, str | None] = {}
+    sizes: dict[TableIdentifier, int | None] = {}
     found = []
     for refresh in sorted(refreshes, key=lambda one: (one.started_at, one.version or 0)):
         if not _is_compared(refresh):
             continue
         if refresh.action is not RefreshAction.NO_DATA:
             recipes[refresh.table] = refresh.recipe
+            sizes[refresh.table] = refresh.source_bytes
         key = refresh.table, recipes.get(refresh.table)
         if refresh.action is not RefreshAction.NO_DATA and _is_complete(refresh):
             full[key] = refresh
-        found.append(_compared(refresh, full.get(key) if key[1] else None))
+        found.append(_compared(refresh, full.get(key) if key[1] else None, sizes.get(refresh.table)))
     return sorted(found, key=lambda one: one.finished_at, reverse=True)
 
 
@@ -108,17 +115,35 @@ def _is_complete(refresh: Refresh) -> bool:
     return is_whole and bool(refresh.seconds) and refresh.bytes is not None
 
 
-def _compared(refresh: Refresh, full: Refresh | None) -> ComparedRefresh:
+def _compared(refresh: Refresh, full: Refresh | None, source_bytes: int | None) -> ComparedRefresh:
+    """Compare a refresh with the last complete one.
+
+    :param source_bytes: the size of the sources at the time of the refresh.
+    """
+    number, grown = refresh.occurrences, 1.0
+    if full is not None and full.source_bytes and source_bytes is not None:
+        grown = source_bytes / full.source_bytes
     return ComparedRefresh(
         token=refresh.token,
         table=refresh.table,
         finished_at=refresh.finished_at or refresh.started_at,
         action=refresh.action,
+        refreshes=number,
         seconds=pace_of(refresh).seconds,
         bytes=refresh.bytes or 0,
-        full_seconds=pace_of(full).seconds if full is not None else None,
-        full_bytes=full.bytes if full is not None else None,
+        full_seconds=round(number * _seconds_of_grown(full, grown), 3) if full is not None else None,
+        full_bytes=round(number * grown * (full.bytes or 0)) if full is not None else None,
     )
+
+
+def _seconds_of_grown(full: Refresh, grown: float) -> float:
+    """Return the seconds of a complete refresh if its sources had another size.
+
+    Only steps within the job depend on it, such as ``spark.write``, not the start of the job. If these were not measured, all of
+    the job depends on it.
+    """
+    within = sum(value for step, value in full.seconds.items() if step.startswith("spark."))
+    return pace_of(full).seconds + (within or full.seconds.get("spark", 0.0)) * (grown - 1)
 
 
 def _sum(refreshes: Sequence[ComparedRefresh]) -> SavedCost:
@@ -129,9 +154,9 @@ def _sum(refreshes: Sequence[ComparedRefresh]) -> SavedCost:
     return SavedCost(
         table=first.table,
         month=first.month,
-        refreshes=len(refreshes),
-        no_data=sum(one.action is RefreshAction.NO_DATA for one in refreshes),
-        not_measured=len(refreshes) - len(measured),
+        refreshes=sum(one.refreshes for one in refreshes),
+        no_data=sum(one.refreshes for one in refreshes if one.action is RefreshAction.NO_DATA),
+        not_measured=sum(one.refreshes for one in refreshes if one.full_bytes is None),
         seconds=seconds if measured else None,
         full_seconds=full_seconds if measured else None,
         saved_seconds=round(full_seconds - seconds, 3) if measured else None,

@@ -83,6 +83,8 @@ REFRESH = Refresh(
     complete_until=NOON - timedelta(minutes=30),
     watermark=NOON - timedelta(hours=1),
     restores=3,
+    source_bytes=7_000_000_000_000,
+    occurrences=2,
 )
 MINIMAL = Refresh("t2", TABLE, RefreshAction.FULL, "", RefreshState.RUNNING, NOON, NOON)
 
@@ -815,6 +817,10 @@ def test_a_line_that_is_extended_holds_up_to_the_latest_time_that_was_said(ledge
         ledger.extend(replace(line, finished_at=then, data_timestamp=said, watermark=then))
     extended = ledger.get_refresh(line.token)
     assert (extended.data_timestamp, extended.finished_at, extended.watermark) == (NOON, then, then)
+    assert extended.occurrences == line.occurrences, "all were of one tick"
+    ledger.extend(replace(line, finished_at=then + timedelta(hours=1), schedule_time=NOON + timedelta(hours=1)))
+    ledger.extend(replace(line, finished_at=then + timedelta(hours=2)))
+    assert ledger.get_refresh(line.token).occurrences == line.occurrences + 1
 
 
 def test_the_latest_tick_is_not_hidden_by_what_was_refreshed_since(ledger: SqlLedger) -> None:

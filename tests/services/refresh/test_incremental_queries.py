@@ -46,7 +46,7 @@ QUERIES = {
         "",
         "SELECT name, sum(n) AS s, count(n) AS c, avg(n) AS a, max(id) AS best, count(*) AS r FROM raw.facts GROUP BY name",
     ),
-    "merged rows": ("ds", "SELECT f.ds, f.id, f.n, d.name FROM raw.facts f LEFT JOIN raw.dim d ON f.id = d.id"),
+    "merged rows": ("ds", "SELECT ds, id, n, upper(name) AS name FROM raw.facts WHERE n > -3 OR n IS NULL"),
     "rows": ("ds", "SELECT DISTINCT name, n, ds FROM raw.facts WHERE n > 0 OR n IS NULL"),
     "two keys": (
         "ds, name",
