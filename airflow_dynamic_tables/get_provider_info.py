@@ -101,6 +101,14 @@ _CONFIG = {
             "example": "/opt/airflow/dags/definitions",
             "default": "",
         },
+        "gateway": {
+            "description": "Whether the api-server has the REST gateway and the page. False: the response to every request is "
+            "404, and Airflow's UI has no link to the page.\n",
+            "version_added": "0.2.0",
+            "type": "boolean",
+            "example": None,
+            "default": "True",
+        },
         "upstream_poll_interval": {
             "description": "Seconds until the first look at the parents a refresh waits for, and between two looks.\n",
             "version_added": "0.1.0",

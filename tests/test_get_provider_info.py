@@ -99,5 +99,5 @@ def test_the_scheme_of_assets_has_a_converter_to_datasets() -> None:
 
 def test_every_option_is_text_with_a_default_that_fits_its_type() -> None:
     for option in INFO["config"]["dynamic_tables"]["options"].values():
-        convert = {"string": str, "integer": int, "float": float}[option["type"]]
+        convert = {"string": str, "integer": int, "float": float, "boolean": {"True": True, "False": False}.get}[option["type"]]
         assert convert(option["default"]) is not None

@@ -7,7 +7,17 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import Header, Path, Query
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, WithJsonSchema, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    WithJsonSchema,
+    field_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from airflow_dynamic_tables.catalog.values import JobState
@@ -19,6 +29,9 @@ MOST_TABLES = 100
 
 PAGE, LONGEST_PAGE = 100, 1000
 """Default and maximum number of tables per page."""
+
+LARGEST_VERSION = 2**31 - 1
+"""Largest number of a version that the ledger can store."""
 
 _NAME_CHARACTERS = 767
 """Maximum length of names, as the ledger stores them."""
@@ -198,6 +211,25 @@ class Drop(Question):
     purge: StrictBool = Field(default=False, description="Also delete its files; they cannot be restored.")
 
 
+class Rollback(Question):
+    """A version to restore."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"version": 6}]})
+
+    version: StrictInt = Field(ge=1, le=LARGEST_VERSION, description="The number of a retained version.")
+    with_columns: StrictBool = Field(
+        default=False, description="Also restore its columns and partition keys, if the table has others now."
+    )
+
+
+class QuarantineDecision(Question):
+    """A refresh in quarantine."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"token": "3f1d6a5e-1c1b-4b1c-9d5e-0a4c8a1f7f11"}]})
+
+    token: Text = Field(min_length=1, max_length=255, description="The token of the refresh, as in the history.")
+
+
 class TableFilter(BaseModel):
     """Filter and page of a list of tables."""
 
@@ -207,6 +239,9 @@ class TableFilter(BaseModel):
         default=None, max_length=255, description="A part of the table's name, without catalog and database; case-insensitive."
     )
     state: JobState | None = Field(default=None, description="The state of its refreshes.")
+    workflow: str | None = Field(
+        default=None, max_length=_NAME_CHARACTERS, description="The workflow that refreshes it; in Airflow, the id of the DAG."
+    )
     limit: int = Field(default=PAGE, ge=1, le=LONGEST_PAGE)
     after: str = Field(default="", max_length=_NAME_CHARACTERS, description="The value of `next` of the previous page.")
 

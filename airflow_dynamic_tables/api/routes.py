@@ -2,34 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
+from uuid import uuid4
 
 from fastapi import Query
 
 from airflow_dynamic_tables.api.access import Right
-from airflow_dynamic_tables.api.desk import AtDesk, Desk, KnownTable
-from airflow_dynamic_tables.api.questions import Drop, Limit, Name, Partition, Resumption, Suspension, TableFilter, Time
+from airflow_dynamic_tables.api.desk import AtDesk, Desk, KnownTable, guarded
+from airflow_dynamic_tables.api.questions import (
+    Drop,
+    Limit,
+    Name,
+    Partition,
+    QuarantineDecision,
+    Resumption,
+    Rollback,
+    Suspension,
+    TableFilter,
+    Time,
+)
 from airflow_dynamic_tables.api.results import ResultRouter
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.lineage import ColumnOrigin
+from airflow_dynamic_tables.core.mistakes import shown
 from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.core.versions import Version
-from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, InvalidFieldError
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.queries.text import column_origins
+from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, InvalidFieldError, NotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.services.delays import Delay, find_delay
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Difference, FieldChange
 from airflow_dynamic_tables.services.lifecycle.dropping import Dropped, drop, drop_if_exists
 from airflow_dynamic_tables.services.lifecycle.suspending import StateChange, resume, suspend
 from airflow_dynamic_tables.services.refresh.catching_up import with_catch_up
+from airflow_dynamic_tables.services.refresh.live_plans import LivePlan, live_plan
 from airflow_dynamic_tables.services.refresh.origins import Origin, origins
+from airflow_dynamic_tables.services.refresh.partition_status import PartitionStatus, list_partitions
 from airflow_dynamic_tables.services.refresh.preview import TablePlan, preview, statement
 from airflow_dynamic_tables.services.refresh.requests import in_time_zone, latest_schedule_time, parse_partitions
 from airflow_dynamic_tables.services.refresh.saved_costs import MOST_COMPARED, SavedCost, saved_costs
 from airflow_dynamic_tables.services.status import TableDescription, TableStatus, overview, show_table
 from airflow_dynamic_tables.services.tables.entries import claimed, deployed_by, own_deployment
+from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
+from airflow_dynamic_tables.services.tables.source_reads import SourcePosition
+from airflow_dynamic_tables.services.writes.quarantine import publish, reject
 
 router = ResultRouter()
 
@@ -65,10 +88,30 @@ class VersionPage:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionPage:
+    """The partitions of a table, in the order of their names."""
+
+    partitions: tuple[PartitionStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OriginPage:
     """The refreshes that made the rows of a table, and the tables that they read; the table itself first."""
 
     origins: tuple[Origin, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LineageTable:
+    """A table near another one."""
+
+    identifier: str
+    steps: int
+    """The distance: negative upstream, positive downstream, 0 for the table asked for."""
+    reads: tuple[str, ...]
+    """The tables among these that it reads."""
+    status: TableStatus | None
+    """Null: it is a source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +123,10 @@ class TableLineage:
     downstream: tuple[str, ...]
     ancestors: tuple[str, ...]
     descendants: tuple[str, ...]
+    tables: tuple[LineageTable, ...]
+    """The table, and those at most two steps away."""
+    columns: Mapping[str, tuple[ColumnOrigin, ...]]
+    """The columns of other tables that each column derives from; empty if the query is not analysed."""
 
 
 @router.get("/v3/dynamic-tables", summary="List tables")
@@ -91,11 +138,8 @@ def tables(desk: AtDesk, asked: Annotated[TableFilter, Query()]) -> TablePage:
     wanted = (one for one in desk.every_table(asked.catalog, asked.database) if _fits(one, asked))
     page = sorted(desk.readable(wanted), key=lambda table: str(table.identifier))[: asked.limit + 1]
     shown = page[: asked.limit]
-    declared = desk.gateway.declared.all()
-    entries = {table.identifier: table.entry for table in shown}
-    glances = overview(desk.workspace, entries, declared.definitions.tables, complete=declared.is_complete)
     following = str(shown[-1].identifier) if len(page) > asked.limit else None
-    return TablePage(tuple(_seen(desk, glances)), following)
+    return TablePage(tuple(_statuses(desk, shown).values()), following)
 
 
 def _seen(desk: Desk, glances: Sequence[TableStatus]) -> list[TableStatus]:
@@ -108,6 +152,8 @@ def _seen(desk: Desk, glances: Sequence[TableStatus]) -> list[TableStatus]:
 
 def _fits(table: KnownTable, asked: TableFilter) -> bool:
     if asked.name is not None and asked.name.lower() not in table.identifier.table.lower():
+        return False
+    if asked.workflow is not None and guarded(table).workflow_id != asked.workflow:
         return False
     if asked.state is not None and (table.entry is None or table.entry.refresh_handler.job_state is not asked.state):
         return False
@@ -132,7 +178,13 @@ def one_table(desk: AtDesk, table: Name) -> TableDescription:
         columns=entry.columns,
         partition_keys=entry.partition_keys,
         query=entry.original_query,
+        sources_read=_readable_sources(desk, details.sources),
     )
+
+
+def _readable_sources(desk: Desk, sources: Sequence[SourcePosition]) -> tuple[SourcePosition, ...]:
+    hidden = {str(name) for name in desk.hidden(TableIdentifier.parse(one.source) for one in sources)}
+    return tuple(one for one in sources if one.source not in hidden)
 
 
 @router.get("/v3/dynamic-tables/{table}/history", summary="List the latest refreshes of a table")
@@ -165,10 +217,7 @@ def lineage(desk: AtDesk, table: Name) -> TableLineage:
     known = desk.table(table, Right.READ)
     every = {one.identifier: one for one in desk.every_table()}
     reads = {name: one.upstream for name, one in every.items()}
-    read_by: dict[TableIdentifier, list[TableIdentifier]] = {}
-    for name, sources in reads.items():
-        for source in sources:
-            read_by.setdefault(source, []).append(name)
+    read_by = _reversed(reads)
     above = _reached(known.identifier, reads)
     below = _reached(known.identifier, read_by)
     hidden = desk.hidden(above | below)
@@ -178,7 +227,63 @@ def lineage(desk: AtDesk, table: Name) -> TableLineage:
         downstream=_names(set(read_by.get(known.identifier, ())) - hidden),
         ancestors=_names(above - hidden),
         descendants=_names(below - hidden),
+        tables=_near(desk, known, every, hidden),
+        columns=_column_origins(desk, known, every, hidden),
     )
+
+
+def _reversed(reads: Mapping[TableIdentifier, Iterable[TableIdentifier]]) -> dict[TableIdentifier, list[TableIdentifier]]:
+    read_by: dict[TableIdentifier, list[TableIdentifier]] = {}
+    for name, sources in reads.items():
+        for source in sources:
+            read_by.setdefault(source, []).append(name)
+    return read_by
+
+
+_STEPS = 2
+"""Steps of lineage that are described by table."""
+
+
+def _near(
+    desk: Desk, known: KnownTable, every: Mapping[TableIdentifier, KnownTable], hidden: Set[TableIdentifier]
+) -> tuple[LineageTable, ...]:
+    reads = {name: one.upstream for name, one in every.items()}
+    steps = {known.identifier: 0}
+    for sign, edges in ((-1, reads), (1, _reversed(reads))):
+        reached = {known.identifier}
+        for step in range(1, _STEPS + 1):
+            reached = {name for one in reached for name in edges.get(one, ())} - steps.keys() - hidden
+            steps |= dict.fromkeys(reached, sign * step)
+    statuses = _statuses(desk, [every[name] for name in steps if name in every])
+    return tuple(
+        LineageTable(str(name), step, _names(steps.keys() & {*reads.get(name, ())}), statuses.get(name))
+        for name, step in sorted(steps.items(), key=lambda item: (item[1], str(item[0])))
+    )
+
+
+def _statuses(desk: Desk, known: Sequence[KnownTable]) -> dict[TableIdentifier, TableStatus]:
+    """Return short table records by table."""
+    declared = desk.gateway.declared.all()
+    entries = {table.identifier: table.entry for table in known}
+    glances = overview(desk.workspace, entries, declared.definitions.tables, complete=declared.is_complete)
+    return dict(zip(entries, _seen(desk, glances), strict=True))
+
+
+def _column_origins(
+    desk: Desk, known: KnownTable, every: Mapping[TableIdentifier, KnownTable], hidden: Set[TableIdentifier]
+) -> dict[str, tuple[ColumnOrigin, ...]]:
+    entry = known.entry
+    if entry is None:
+        return {}
+    # Not those of the list of all tables, which has no columns.
+    parents = {name: desk.known(name).entry if name in every else None for name in known.upstream}
+    columns = {str(name): [column.name for column in parent.columns] if parent else [] for name, parent in parents.items()}
+    origins = column_origins(entry.expanded_query, columns)
+    visible = {
+        column.name: tuple(one for one in origins.get(column.name.lower(), ()) if TableIdentifier.parse(one.table) not in hidden)
+        for column in entry.columns
+    }
+    return {name: found for name, found in visible.items() if found}
 
 
 def _reached(start: TableIdentifier, edges: Mapping[TableIdentifier, Iterable[TableIdentifier]]) -> set[TableIdentifier]:
@@ -206,8 +311,20 @@ def plan(
 
     The statement names views instead of inlining them. ``upstream`` omits dynamic tables that the caller may not read.
     """
-    known = desk.table(table, Right.READ)
-    declared = known.declaration
+    return _plan(desk, desk.table(table, Right.READ).declaration, schedule_time)
+
+
+@router.get("/v3/dynamic-tables/{table}/plan/live", summary="Plan a scheduled refresh from the current state of the sources")
+def plan_live(desk: AtDesk, table: Name, schedule_time: Time = None) -> LivePlan:
+    """The plan, and what the refresh would do now: action, partitions, and the change that is the cause. The sources are read."""
+    declared = desk.table(table, Right.READ).declaration
+    planned = _plan(desk, declared, schedule_time)
+    found = live_plan(desk.workspace, planned, declared, desk.gateway.declared.all().definitions)
+    hidden = set(map(str, desk.hidden(map(TableIdentifier.parse, found.downstream))))
+    return replace(found, downstream=tuple(name for name in found.downstream if name not in hidden))
+
+
+def _plan(desk: Desk, declared: DynamicTable, schedule_time: str | None) -> TablePlan:
     try:
         given = datetime.fromisoformat(schedule_time) if schedule_time else None
         at = in_time_zone(given, declared) if given else latest_schedule_time(declared, desk.workspace.now())
@@ -216,12 +333,12 @@ def plan(
     sources = desk.gateway.declared.all().definitions.sources
     planned = preview(declared, at, sources)
     hidden = desk.hidden(declared.upstream)
-    shown = replace(
+    visible = replace(
         planned,
         statement=statement(declared.query, planned.partitions),
         upstream=tuple(str(name) for name in declared.upstream if name not in hidden),
     )
-    return with_catch_up(desk.workspace, shown, declared, sources)
+    return with_catch_up(desk.workspace, visible, declared, sources)
 
 
 @router.get("/v3/dynamic-tables/{table}/why", summary="Show where the rows of a table come from")
@@ -239,6 +356,29 @@ def why(desk: AtDesk, table: Name, partition: Partition = None) -> OriginPage:
         raise InvalidFieldError("query.partition", str(error)) from error
     definitions = desk.gateway.declared.all().definitions
     return OriginPage(tuple(origins(desk.workspace, definitions, declared, asked, desk.hidden())))
+
+
+@router.get("/v3/dynamic-tables/{table}/delay", summary="Show where the delay of a table began")
+def delay(desk: AtDesk, table: Name) -> Delay:
+    """The first table upstream that stopped, since when, and who or what must act.
+
+    Tables that the caller may not read are omitted.
+    """
+    known = desk.table(table, Right.READ)
+    every = {one.identifier: one for one in desk.every_table()}
+    reads = {name: one.upstream for name, one in every.items()}
+    above = _reached(known.identifier, reads)
+    shown = [every[name] for name in above - desk.hidden(above) if name in every]
+    return find_delay(known.identifier, _statuses(desk, [known, *shown]), reads)
+
+
+@router.get("/v3/dynamic-tables/{table}/partitions", summary="List the partitions of a table")
+def partitions(desk: AtDesk, table: Name) -> PartitionPage:
+    """The partitions that the table has, or that refreshes made, by their names. No source is read."""
+    known = desk.table(table, Right.READ)
+    if known.entry is None:
+        return PartitionPage(())
+    return PartitionPage(tuple(list_partitions(desk.workspace, known.identifier, known.definition)))
 
 
 _OWN_TEXT = ("query", "original_query")
@@ -260,6 +400,62 @@ def suspend_table(desk: AtDesk, table: Name, suspension: Suspension) -> StateCha
 def resume_table(desk: AtDesk, table: Name, _resumption: Resumption) -> StateChange:
     """The next refresh makes up for missed ticks. Safe to repeat."""
     return resume(desk.workspace, desk.deployed(table, Right.CHANGE))
+
+
+@router.post("/v3/dynamic-tables/{table}/rollback", summary="Restore a version of a table")
+def rollback_table(desk: AtDesk, table: Name, wanted: Rollback) -> Version:
+    """The content of an earlier version becomes a new version. Refused while the table is being refreshed."""
+    identifier = desk.deployed(table, Right.CHANGE)
+    token = str(uuid4())
+    request = RollbackRequest(identifier, wanted.version, token, f"rollback by {desk.caller.name}", wanted.with_columns)
+    return rollback(desk.workspace, request)
+
+
+@router.post("/v3/dynamic-tables/{table}/publish", summary="Publish a refresh in quarantine")
+def publish_refresh(desk: AtDesk, table: Name, decision: QuarantineDecision) -> Version:
+    """Commit a refresh that an expectation put into quarantine. Everything else is checked again. Safe to repeat."""
+    token = _quarantined(desk, table, decision)
+    with _decided():
+        return publish(desk.workspace, token)
+
+
+@router.post("/v3/dynamic-tables/{table}/abort", summary="Abort a refresh in quarantine")
+def abort_refresh(desk: AtDesk, table: Name, decision: QuarantineDecision) -> Refresh:
+    """Delete the rows of a refresh that an expectation put into quarantine; the table stays as it is. Safe to repeat."""
+    token = _quarantined(desk, table, decision)
+    with _decided():
+        reject(desk.workspace, token, f"aborted by {desk.caller.name}")
+    return _refresh(desk, token)
+
+
+@contextmanager
+def _decided() -> Iterator[None]:
+    """Translate the error for a refresh that is not in quarantine: here, it is not one of the configuration."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConflictError(str(error)) from error
+
+
+def _quarantined(desk: Desk, table: str, decision: QuarantineDecision) -> str:
+    """Return the token of a refresh of a table.
+
+    :raises NotFoundError: if the table has no such refresh.
+    """
+    identifier = desk.deployed(table, Right.CHANGE)
+    if _refresh(desk, decision.token).table != identifier:
+        raise NotFoundError(_UNKNOWN.format(token=shown(decision.token)))
+    return decision.token
+
+
+def _refresh(desk: Desk, token: str) -> Refresh:
+    found = desk.workspace.ledger.get_refresh(token)
+    if found is None:
+        raise NotFoundError(_UNKNOWN.format(token=shown(token)))
+    return found
+
+
+_UNKNOWN = "The table has no refresh {token}; its history lists those in quarantine."
 
 
 @router.post("/v3/dynamic-tables/{table}/drop", summary="Drop a table with all its versions")

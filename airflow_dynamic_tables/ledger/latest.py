@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import JSON, Column, ColumnElement, FromClause, ScalarSelect, String, bindparam, cast, func, select
 
@@ -17,12 +18,22 @@ from airflow_dynamic_tables.core.versions import Version
 
 
 @dataclass(frozen=True, slots=True)
+class RefreshStart:
+    """Action, reason and start of a refresh."""
+
+    action: str
+    reason: str
+    started_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Latest:
     """The most recently started refresh of a table, and its latest version; ``None`` where there is none.
 
     ``token``, ``snapshot``, ``finished_at`` and ``sources`` are those of the version, and ``action`` is the action that made
     it. ``tick_time`` is the latest schedule time of a refresh that was not limited to partitions named by a user,
-    ``tick_state`` and ``tick_error`` are the state and error of that refresh.
+    ``tick_state`` and ``tick_error`` are the state and error of that refresh. ``begun`` and ``tick`` describe the most recently
+    started refresh and that of the tick.
     """
 
     state: str | None = None
@@ -37,6 +48,8 @@ class Latest:
     snapshot: str | None = None
     finished_at: datetime | None = None
     sources: Mapping[str, str] | None = None
+    begun: RefreshStart | None = None
+    tick: RefreshStart | None = None
 
     @property
     def made(self) -> Version | None:
@@ -75,14 +88,15 @@ class SqlLatest:
             *(listed.c.value, began.c.state, began.c.error, made.c.token, made.c.version, made.c.data_timestamp, made.c.action),
             *(tick.c.schedule_time, tick.c.state, tick.c.error, made.c.snapshot, made.c.finished_at, made.c.sources),
         )
+        attempts = [column for one in (began, tick) for column in (one.c.action, one.c.reason, one.c.started_at)]
         newest = began.c.token == _newest(listed, is_refresh)
         newest_version = made.c.token == _newest(listed, has_version)
         newest_tick = tick.c.token == _newest(listed, is_of_tick, refreshes.c.schedule_time)
         joined = listed.join(began, newest).outerjoin(made, newest_version).outerjoin(tick, newest_tick)
-        query = select(*told).select_from(joined)
+        query = select(*told, *attempts).select_from(joined)
         with self._database.transaction() as connection:
             rows = connection.execute(query, {"listed": json.dumps([str(table) for table in tables])}).all()
-        return {TableIdentifier.parse(name): Latest(*last) for name, *last in rows}
+        return {TableIdentifier.parse(name): _latest(*last) for name, *last in rows}
 
     def held(self, tokens: Collection[str]) -> dict[str, Held]:
         """Return the validity of the refreshes with these tokens; unknown tokens are omitted."""
@@ -128,6 +142,12 @@ class SqlLatest:
         if self._database.is_sqlite:
             return func.json_each(parameter).table_valued("value").alias("listed")
         return func.json_array_elements_text(cast(parameter, JSON)).table_valued("value").render_derived("listed")
+
+
+def _latest(*told: Any) -> Latest:
+    *history, began, why, since, tick, why_tick, since_tick = told
+    of_tick = RefreshStart(tick, why_tick, since_tick) if tick is not None else None
+    return replace(Latest(*history), begun=RefreshStart(began, why, since), tick=of_tick)
 
 
 def _newest(listed: FromClause, condition: ColumnElement[bool], *by: Column[datetime]) -> ScalarSelect[str]:

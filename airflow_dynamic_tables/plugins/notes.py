@@ -10,11 +10,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow.configuration import conf
 from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 from sqlalchemy.orm import object_session
 
 from airflow_dynamic_tables.plugins.gateway.mounting import PREFIX, Gateway
+from airflow_dynamic_tables.plugins.page.views import VIEWS
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
@@ -96,9 +98,16 @@ def _were_skipped(dag_run: DagRun, task_ids: set[str]) -> bool:
     return all(ti.state == "skipped" for ti in dag_run.task_instances if ti.task_id in task_ids)
 
 
+_IS_OPEN = conf.getboolean("dynamic_tables", "gateway", fallback=True)
+
+
 class DynamicTablesPlugin(AirflowPlugin):
-    """The plugin, found by Airflow via the entry point of this package."""
+    """The plugin, found by Airflow via the entry point of this package.
+
+    A closed gateway is mounted, too, because Airflow answers unknown paths with its UI.
+    """
 
     name = "dynamic_tables"
     listeners = [sys.modules[__name__]]  # noqa: RUF012 - declared as a list by Airflow
-    fastapi_apps = [{"app": Gateway(), "url_prefix": PREFIX, "name": "dynamic_tables"}]  # noqa: RUF012 - as above
+    fastapi_apps = [{"app": Gateway(is_open=_IS_OPEN), "url_prefix": PREFIX, "name": "dynamic_tables"}]  # noqa: RUF012 - as above
+    external_views = VIEWS if _IS_OPEN else []

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, JobState
-from airflow_dynamic_tables.core.cron import allowed_lag
+from airflow_dynamic_tables.core.cron import allowed_lag, next_tick
 from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partition_dates import FORMATTER
@@ -24,7 +24,7 @@ from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, TableNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
-from airflow_dynamic_tables.ledger.latest import Held, Latest
+from airflow_dynamic_tables.ledger.latest import Held, Latest, RefreshStart
 from airflow_dynamic_tables.services.refresh.catching_up import TimeTable, made_before, missing_partitions
 from airflow_dynamic_tables.services.tables.source_reads import (
     NewerParent,
@@ -43,6 +43,9 @@ from airflow_dynamic_tables.services.workspace import Workspace
 
 _allowed_lag = lru_cache(maxsize=1024)(allowed_lag)
 """Cached, because most tables share a schedule, and computing a lag takes a quarter of a millisecond."""
+
+_next_tick = lru_cache(maxsize=1024)(next_tick)
+"""Cached for the same reason."""
 
 
 LOST = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.QUARANTINED)
@@ -90,6 +93,13 @@ class TableStatus:
     workflow_id: str
     dag_paused: bool | None = None
     """Whether the DAG is paused; null: Airflow was not queried."""
+    last_action: str | None = None
+    """The action of the last refresh."""
+    last_reason: str | None = None
+    """The reason of that action."""
+    last_started_at: datetime | None = None
+    next_refresh: datetime | None = None
+    """The next tick of its schedule; null: it has none, or its refreshes are suspended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +110,8 @@ class TableDescription(TableStatus):
     columns: tuple[Column, ...] = ()
     partition_keys: tuple[str, ...] = ()
     query: str | None = None
+    sources_read: tuple[SourcePosition, ...] = ()
+    """The versions of its sources that the current version read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +371,7 @@ class _Content(NamedTuple):
     last_refresh: str | None
     last_error: str | None
     lost_tick: datetime | None
+    last_start: RefreshStart | None
     behind: tuple[NewerParent, ...] = ()
 
 
@@ -399,7 +412,8 @@ def _content(made: _Made, latest: Latest, held: Mapping[str, Held], now: datetim
     fresh = latest_known((made.data_timestamp, since.data_timestamp), now)
     lost = _lost_tick(latest, fresh, now)
     last = (latest.state, latest.error) if lost is None else (latest.tick_state, latest.tick_error)
-    return _Content(made.version, made.data_timestamp, fresh, since.watermark or then.watermark, *last, lost)
+    start = latest.begun if lost is None else latest.tick
+    return _Content(made.version, made.data_timestamp, fresh, since.watermark or then.watermark, *last, lost, start)
 
 
 def _lost_tick(latest: Latest, fresh: datetime | None, now: datetime) -> datetime | None:
@@ -445,7 +459,16 @@ def _status(seen: _Seen, content: _Content, workspace: Workspace, now: datetime,
         last_error=content.last_error,
         # A table of CREATE TABLE AS has no workflow.
         workflow_id=said.workflow_id or ("" if seen.entry is not None else seen.identifier.workflow_id),
+        last_action=content.last_start.action if content.last_start else None,
+        last_reason=content.last_start.reason if content.last_start else None,
+        last_started_at=content.last_start.started_at if content.last_start else None,
+        next_refresh=_next_refresh(said, registered, now),
     )
+
+
+def _next_refresh(said: _Said, registered: CatalogDynamicTable | None, now: datetime) -> datetime | None:
+    is_suspended = registered is not None and registered.refresh_handler.job_state is JobState.SUSPENDED
+    return _next_tick(said.cron, said.timezone, now) if said.cron and not is_suspended else None
 
 
 def _missing(seen: _Seen, said: _Said, workspace: Workspace, content: _Content, due: datetime) -> PartitionSet | tuple[()]:

@@ -48,7 +48,8 @@ def test_every_example_of_a_body_is_understood(gateway: Served, client: httpx.Cl
             answer = client.request(method, path.format(table="lake.sales.daily"), json=asked)
             assert answer.status_code in (200, 202, 404), (path, example, answer.text)
             if answer.status_code == 404:
-                assert path.endswith(("/suspend", "/resume"))  # of a table that is only declared
+                of_deployed = ("/suspend", "/resume", "/rollback", "/publish", "/abort")
+                assert path.endswith(of_deployed), "of a table that is only declared"
     assert gateway.refresher.started
 
 

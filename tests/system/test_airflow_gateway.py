@@ -36,6 +36,9 @@ MATRIX: dict[tuple[str, str], Right | None] = {
     ("get", "/v3/dynamic-tables/{table}/versions"): Right.READ,
     ("get", "/v3/dynamic-tables/{table}/lineage"): Right.READ,
     ("get", "/v3/dynamic-tables/{table}/plan"): Right.READ,
+    ("get", "/v3/dynamic-tables/{table}/plan/live"): Right.READ,
+    ("get", "/v3/dynamic-tables/{table}/delay"): Right.READ,
+    ("get", "/v3/dynamic-tables/{table}/partitions"): Right.READ,
     ("get", "/v3/dynamic-tables/{table}/why"): Right.READ,
     ("get", "/v3/dynamic-tables/{table}/saved"): Right.READ,
     ("get", "/v3/dynamic-tables/{table}/diff"): Right.READ,
@@ -43,11 +46,17 @@ MATRIX: dict[tuple[str, str], Right | None] = {
     ("post", "/v3/dynamic-tables/{table}/refresh"): Right.REFRESH,
     ("post", "/v3/dynamic-tables/{table}/suspend"): Right.CHANGE,
     ("post", "/v3/dynamic-tables/{table}/resume"): Right.CHANGE,
+    ("post", "/v3/dynamic-tables/{table}/rollback"): Right.CHANGE,
+    ("post", "/v3/dynamic-tables/{table}/publish"): Right.CHANGE,
+    ("post", "/v3/dynamic-tables/{table}/abort"): Right.CHANGE,
     ("post", "/v3/dynamic-tables/{table}/drop"): Right.DROP,
     ("get", "/v3/jobs"): None,
     ("get", "/v3/jobs/{job_id}"): None,
 }
 """What a caller needs for each route; ``None``: nothing but a login. A new route needs a line here."""
+
+BODIES: dict[str, dict[str, Any]] = {"rollback": {"version": 1}, "publish": {"token": "t"}, "abort": {"token": "t"}}
+"""What a route needs in its body."""
 
 WITHOUT = ("anonymous", *USERS)
 
@@ -144,7 +153,9 @@ def test_rights(clients: dict[str, httpx.Client], job: str, user: str, method: s
     right = MATRIX[method, path]
     for table in (OPEN, CLOSED):
         asked = table if method == "get" else f"{table}_nowhere"
-        body = {"tables": [asked]} if path.endswith("dynamic-tables/refresh") else {}
+        body = BODIES.get(path.rpartition("/")[2], {})
+        if path.endswith("dynamic-tables/refresh"):
+            body = {"tables": [asked]}
         url = path.format(table=asked, job_id=job)
         answer = clients[user].request(method, url, json=body if method == "post" else None)
         wanted = {"unauthenticated": 401, "forbidden": 403, "hidden": 404, "answered": 200 if method == "get" else 404}

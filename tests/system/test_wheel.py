@@ -35,7 +35,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Run:
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder / "venv")}))
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     _check([*pip, "--python", str(folder / "venv"), "install", "--quiet", "--no-deps", str(wheel)])
-    assert (packages / "airflow_dynamic_tables" / "py.typed").is_file()
+    for name in ("py.typed", "plugins/page/static/index.html", "plugins/page/static/vendor/uPlot.LICENSE"):
+        assert (packages / "airflow_dynamic_tables" / name).is_file()
 
     def run(program: str, *arguments: str) -> str:
         environ = {**os.environ, "AIRFLOW_HOME": str(folder / "home")}

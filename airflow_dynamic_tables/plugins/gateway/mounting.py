@@ -24,9 +24,12 @@ class Gateway:
     """The ASGI application mounted in Airflow. It builds the gateway in a thread at the first request.
 
     On failure, Airflow is not affected: the response is 503, and the next request tries again.
+
+    :param is_open: otherwise the response to each request is 404.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_open: bool = True) -> None:
+        self._is_open = is_open
         self._opening = asyncio.Lock()
         self._application: Application | None = None
 
@@ -35,11 +38,15 @@ class Gateway:
         if scope["type"] != "http":
             await send({"type": "websocket.close"})
             return
+        if not self._is_open:
+            await _answer(scope, send, 404, "not-found", "Not found", "Option gateway of section [dynamic_tables] closes this.")
+            return
         try:
             application = await self._opened(scope["app"])
         except Exception:  # an invalid installation must not affect Airflow
             log.exception("The REST gateway of dynamic tables cannot be opened.")
-            await _answer_unavailable(scope, send)
+            detail = "The gateway cannot be opened; the log of the api-server says why."
+            await _answer(scope, send, 503, "unavailable", "The service is temporarily unavailable", detail)
             return
         # The gateway has the same paths without Airflow, so it must not see that it is mounted.
         await application({**scope, "root_path": scope.get("app_root_path", ""), "path_params": {}}, receive, send)
@@ -57,15 +64,15 @@ def _open(airflow: Any) -> Application:
     return open_gateway(airflow)
 
 
-async def _answer_unavailable(scope: Scope, send: Send) -> None:
+async def _answer(scope: Scope, send: Send, status: int, kind: str, title: str, detail: str) -> None:
     """Send a problem like the gateway's own, without its code, which may fail to import."""
     problem = {
-        "type": "urn:airflow-dynamic-tables:problem:unavailable",
-        "title": "The service is temporarily unavailable",
-        "status": 503,
-        "detail": "The gateway cannot be opened; the log of the api-server says why.",
+        "type": f"urn:airflow-dynamic-tables:problem:{kind}",
+        "title": title,
+        "status": status,
+        "detail": detail,
         "instance": scope["path"],
     }
-    headers = [(b"content-type", b"application/problem+json"), (b"retry-after", b"60")]
-    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    headers = [(b"content-type", b"application/problem+json"), *([(b"retry-after", b"60")] if status == 503 else [])]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": json.dumps(problem).encode()})

@@ -23,6 +23,7 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, Configura
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook, configured_connection
 from airflow_dynamic_tables.plugins.gateway.access import AirflowAccess
 from airflow_dynamic_tables.plugins.gateway.runs import AT_ONCE, AirflowRuns, airflow_as
+from airflow_dynamic_tables.plugins.page.files import PATH, PageFiles
 from airflow_dynamic_tables.schedulers.airflow import AirflowScheduler
 from airflow_dynamic_tables.schedulers.base import DEFAULT_SCHEDULER, WorkflowScheduler, open_scheduler
 from airflow_dynamic_tables.services.project import Project, open_project
@@ -31,11 +32,13 @@ from airflow_dynamic_tables.services.workspace import Workspace
 
 
 def open_gateway(airflow: ASGIApp) -> FastAPI:
-    """Create the gateway of this Airflow. Configuration errors are returned to the requests that they affect."""
+    """Create the gateway of this Airflow, with the page. Configuration errors are returned to the requests that they affect."""
     declared = Declared(_open_project)
     runs = AirflowRuns(airflow, partial(_workflow_of, declared))
     workspaces, as_caller = Workspaces(_open_workspace), partial(_as_caller, airflow)
-    return make_app(AppComponents(workspaces, declared, AirflowAccess(), runs, at_once=AT_ONCE, as_caller=as_caller))
+    app = make_app(AppComponents(workspaces, declared, AirflowAccess(), runs, at_once=AT_ONCE, as_caller=as_caller))
+    app.mount(PATH, PageFiles())
+    return app
 
 
 def _as_caller(airflow: ASGIApp, workspace: Workspace, caller: Caller) -> Workspace:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import httpx
 
 from airflow_dynamic_tables.api.access import Right
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.exceptions import QuarantinedError
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.project import open_project
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.tables.entries import deployed_by, mark
 from airflow_dynamic_tables.services.workspace import utc_now
 from tests.support.gateway import Served
@@ -115,3 +119,70 @@ def test_a_table_that_two_declare_names_no_folder_of_the_server(gateway: Served,
     assert found["claimed"]
     assert "secret-folder" not in str(found)
     assert str(gateway.definitions) not in str(found)
+
+
+NUMBERS = "/v3/dynamic-tables/lake.sales.numbers"
+
+
+def _refresh_numbers(gateway: Served, *results: tuple[int, ...]) -> None:
+    """Refresh a table that has at least two rows once for each result."""
+    (gateway.definitions / "numbers.yaml").write_text(
+        "defaults: {catalog: lake, database: sales, freshness: 1 day}\n"
+        "dynamic_tables: [{name: numbers, query: SELECT 1 AS x, expectations: [{row_count: {min: 2}}]}]"
+    )
+    table = open_project(str(gateway.definitions)).load()[0].tables[TableIdentifier("lake", "sales", "numbers")]
+    with gateway.workspace() as workspace:
+        for number, rows in enumerate(results, start=1):
+            request = RefreshRequest(table, {}, utc_now(), f"t{number}", f"o{number}")
+            with suppress(QuarantinedError):
+                run(workspace, request, partial(write_numbers, numbers=rows))
+
+
+def _rows(gateway: Served) -> list[int]:
+    with gateway.workspace() as workspace:
+        return [row["x"] for row in sample(workspace, TableIdentifier("lake", "sales", "numbers"), 10)]
+
+
+def test_a_table_is_rolled_back(gateway: Served, client: httpx.Client) -> None:
+    _refresh_numbers(gateway, (1, 2), (3, 4))
+    restored = client.post(f"{NUMBERS}/rollback", json={"version": 1}).json()
+    assert (restored["number"], _rows(gateway)) == (3, [1, 2])
+    history = client.get(f"{NUMBERS}/history").json()["refreshes"]
+    assert (history[0]["action"], history[0]["restores"]) == ("ROLLBACK", 1)
+    for wrong, status in (({"version": 99}, 404), ({"version": 0}, 422), ({"version": "1"}, 422), ({}, 422)):
+        assert client.post(f"{NUMBERS}/rollback", json=wrong).status_code == status, wrong
+    gateway.rights.refused.add(("ann", Right.CHANGE, "numbers"))
+    assert client.post(f"{NUMBERS}/rollback", json={"version": 1}).status_code == 403
+    assert _rows(gateway) == [1, 2]
+
+
+def test_a_refresh_in_quarantine_is_published(gateway: Served, client: httpx.Client) -> None:
+    _refresh_numbers(gateway, (1, 2), (3,))
+    assert _rows(gateway) == [1, 2]
+    for _ in range(2):
+        assert client.post(f"{NUMBERS}/publish", json={"token": "t2"}).json()["number"] == 2
+    assert _rows(gateway) == [3]
+    refused = client.post(f"{NUMBERS}/abort", json={"token": "t2"})
+    assert (refused.status_code, "has landed as version 2" in refused.json()["detail"]) == (409, True), refused.text
+
+
+def test_a_refresh_in_quarantine_is_aborted(gateway: Served, client: httpx.Client) -> None:
+    _refresh_numbers(gateway, (1, 2), (3,))
+    for _ in range(2):
+        aborted = client.post(f"{NUMBERS}/abort", json={"token": "t2"}).json()
+        assert (aborted["state"], aborted["error"]) == ("ABORTED", "aborted by ann")
+    assert client.post(f"{NUMBERS}/publish", json={"token": "t2"}).status_code == 409
+    assert _rows(gateway) == [1, 2]
+
+
+def test_a_decision_is_about_a_refresh_of_the_table(gateway: Served, client: httpx.Client) -> None:
+    _refresh_numbers(gateway, (1, 2), (3,))
+    _register(gateway)
+    for table, token in (("daily", "t2"), ("numbers", "t9")):
+        for decision in ("publish", "abort"):
+            answer = client.post(f"/v3/dynamic-tables/lake.sales.{table}/{decision}", json={"token": token})
+            assert answer.status_code == 404, answer.text
+    gateway.rights.refused.add(("ann", Right.CHANGE, "numbers"))
+    for decision in ("publish", "abort"):
+        assert client.post(f"{NUMBERS}/{decision}", json={"token": "t2"}).status_code == 403
+    assert client.get(f"{NUMBERS}/history").json()["refreshes"][0]["state"] == "QUARANTINED"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
 
 import httpx
 
@@ -11,13 +14,14 @@ from airflow_dynamic_tables.api.access import Right
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
+from airflow_dynamic_tables.exceptions import QuarantinedError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.project import open_project
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from tests.support.gateway import Served
-from tests.support.pyarrow_job import write_numbers
+from tests.support.pyarrow_job import write_days, write_numbers
 
 NOON = datetime(2024, 1, 2, 12, tzinfo=UTC)
 DAILY = TableIdentifier("lake", "sales", "daily")
@@ -138,13 +142,138 @@ def test_what_the_refreshes_of_a_table_saved(gateway: Served, client: httpx.Clie
 
 
 def test_lineage_goes_all_the_way(client: httpx.Client) -> None:
-    assert client.get("/v3/dynamic-tables/lake.sales.monthly/lineage").json() == {
+    lineage = client.get("/v3/dynamic-tables/lake.sales.monthly/lineage").json()
+    near = {one["identifier"]: (one["steps"], one["reads"], one["status"] is None) for one in lineage.pop("tables")}
+    assert near == {
+        "lake.raw.orders": (-2, [], True),
+        "lake.sales.daily": (-1, ["lake.raw.orders"], False),
+        "lake.sales.monthly": (0, ["lake.sales.daily"], False),
+    }
+    assert lineage == {
         "identifier": "lake.sales.monthly",
         "upstream": ["lake.sales.daily"],
         "downstream": [],
         "ancestors": ["lake.raw.orders", "lake.sales.daily"],
         "descendants": [],
+        "columns": {},
     }
+
+
+def test_lineage_has_columns_and_two_steps_of_what_the_caller_may_see(gateway: Served, client: httpx.Client) -> None:
+    definitions = [
+        "{name: t0, query: SELECT 1 AS x}",
+        *(f"{{name: t{number}, query: SELECT x FROM t{number - 1}}}" for number in range(1, 4)),
+    ]
+    head = "defaults: {catalog: lake, database: sales, freshness: 1 day}\n"
+    (gateway.definitions / "chain.yaml").write_text(f"{head}dynamic_tables: [{', '.join(definitions)}]")
+    tables = open_project(str(gateway.definitions)).load()[0].tables
+    with gateway.workspace() as workspace:
+        for name in ("t0", "t1"):
+            run(
+                workspace, RefreshRequest(tables[TableIdentifier("lake", "sales", name)], {}, NOON, name, "a test"), write_numbers
+            )
+
+    def lineage(table: str) -> dict[str, Any]:
+        return dict(client.get(f"/v3/dynamic-tables/lake.sales.{table}/lineage").json())
+
+    steps = {one["identifier"]: one["steps"] for one in lineage("t0")["tables"]}
+    assert steps == {"lake.sales.t0": 0, "lake.sales.t1": 1, "lake.sales.t2": 2}
+    assert lineage("t1")["columns"] == {"x": [{"table": "lake.sales.t0", "column": "x", "isCopy": True}]}
+    shown = client.get("/v3/dynamic-tables/lake.sales.t1").json()
+    assert [(one["source"], one["number"], one["numberNow"]) for one in shown["sourcesRead"]] == [("lake.sales.t0", 1, 1)]
+    gateway.rights.refused.add(("ann", Right.READ, "t0"))
+    hidden = lineage("t1")
+    assert ([one["identifier"] for one in hidden["tables"]], hidden["columns"]) == (
+        ["lake.sales.t1", "lake.sales.t2", "lake.sales.t3"],
+        {},
+    )
+    assert client.get("/v3/dynamic-tables/lake.sales.t1").json()["sourcesRead"] == []
+
+
+def test_the_list_says_why_and_when_of_the_last_refresh_and_the_next_one(gateway: Served, client: httpx.Client) -> None:
+    _register(gateway, "daily")
+    with gateway.workspace() as workspace:
+        workspace.ledger.record(REFRESH)
+    (table,) = client.get("/v3/dynamic-tables", params={"name": "daily"}).json()["tables"]
+    told = (table["lastAction"], table["lastReason"], table["lastStartedAt"])
+    assert told == ("PARTITIONS", "scheduled", "2024-01-02T12:00:00Z")
+    tomorrow = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(1)
+    assert datetime.fromisoformat(table["nextRefresh"]) == tomorrow
+    client.post("/v3/dynamic-tables/lake.sales.daily/suspend", json={})
+    assert client.get("/v3/dynamic-tables", params={"name": "daily"}).json()["tables"][0]["nextRefresh"] is None
+
+
+def test_tables_of_a_workflow(client: httpx.Client) -> None:
+    assert _names(client.get("/v3/dynamic-tables", params={"workflow": "dynamic_table__lake__sales__alone"})) == ["alone"]
+    assert _names(client.get("/v3/dynamic-tables", params={"workflow": "other"})) == []
+
+
+def test_a_delay_begins_at_the_first_table_that_stopped(gateway: Served, client: httpx.Client) -> None:
+    _register(gateway, "daily", "monthly")
+    with gateway.workspace() as workspace:
+        workspace.ledger.record(REFRESH)
+        monthly = TableIdentifier("lake", "sales", "monthly")
+        workspace.ledger.record(replace(REFRESH, token="m1", table=monthly, sources={"lake.sales.daily": "1"}))
+
+    def delay(table: str = "monthly") -> dict[str, Any]:
+        return dict(client.get(f"/v3/dynamic-tables/lake.sales.{table}/delay").json())
+
+    late = delay()
+    assert (late["stopped"], late["cause"], late["since"]) == ("lake.sales.daily", "LATE", "2024-01-02T12:00:00Z")
+    assert late["path"] == ["lake.sales.daily", "lake.sales.monthly"]
+    client.post("/v3/dynamic-tables/lake.sales.daily/suspend", json={"reason": "moved"})
+    suspended = delay()
+    assert (suspended["cause"], suspended["why"], suspended["turn"]) == ("SUSPENDED", "moved", "A user resumes lake.sales.daily.")
+    gateway.rights.refused.add(("ann", Right.READ, "daily"))
+    assert (delay()["stopped"], delay()["path"]) == ("lake.sales.monthly", ["lake.sales.monthly"])
+    now = datetime.now(UTC)
+    with gateway.workspace() as workspace:
+        fresh = replace(REFRESH, token="m2", table=monthly, version=2, started_at=now, schedule_time=now, data_timestamp=now)
+        workspace.ledger.record(fresh)
+    assert delay() == {
+        **dict.fromkeys(("stopped", "cause", "since")),
+        "identifier": str(monthly),
+        "why": "",
+        "turn": "",
+        "path": [],
+    }
+
+
+def test_the_partitions_of_a_table(gateway: Served, client: httpx.Client) -> None:
+    """A day with rows, one in quarantine, and one that is frozen."""
+    (gateway.definitions / "days.yaml").write_text(
+        "defaults: {catalog: lake, database: sales, freshness: 1 day}\n"
+        "dynamic_tables: [{name: days, partitioned_by: [ds], frozen: ds < '2024-01-02', expectations: [{row_count: {min: 2}}], "
+        "options: {partition.fields.ds.date-formatter: yyyy-MM-dd}, query: \"SELECT '2024-03-01' AS ds, 1 AS n\"}]"
+    )
+    table = open_project(str(gateway.definitions)).load()[0].tables[TableIdentifier("lake", "sales", "days")]
+    with gateway.workspace() as workspace:
+        for day, numbers in enumerate(((1, 2), (1, 2, 3), (1,)), start=1):
+            name = f"2024-01-{day:02}"
+            days = PartitionSet.of([{"ds": name}])
+            request = RefreshRequest(table, {}, NOON, name, name, partitions=days, replaces_frozen=True)
+            with suppress(QuarantinedError):
+                run(workspace, request, partial(write_days, days={name: numbers}))
+    listed = client.get("/v3/dynamic-tables/lake.sales.days/partitions").json()["partitions"]
+    shown = [(one["name"], one["exists"], one["version"], one["rows"], one["frozen"], one["quarantined"]) for one in listed]
+    assert shown == [
+        ("ds=2024-01-01", True, 1, 2, True, False),
+        ("ds=2024-01-02", True, 2, 3, False, False),
+        ("ds=2024-01-03", False, None, None, False, True),
+    ]
+    assert client.get("/v3/dynamic-tables/lake.sales.alone/partitions").json() == {"partitions": []}
+
+
+def test_a_live_plan_says_what_a_refresh_would_do_now(gateway: Served, client: httpx.Client) -> None:
+    address = "/v3/dynamic-tables/lake.sales.alone/plan/live"
+    assert client.get(address).json()["action"] == "INITIALIZE"
+    table = open_project(str(gateway.definitions)).load()[0].tables[TableIdentifier("lake", "sales", "alone")]
+    with gateway.workspace() as workspace:
+        run(workspace, RefreshRequest(table, {}, NOON, "t1", "a test", is_scheduled=True), write_numbers)
+    planned = client.get(address).json()
+    assert (planned["action"], planned["reasonCode"]) == ("NO_DATA", "UNCHANGED")
+    gateway.rights.refused.add(("ann", Right.READ, "alone"))
+    assert client.get(address).status_code == 403
 
 
 def test_a_plan_is_of_a_time(client: httpx.Client) -> None:

@@ -30,7 +30,7 @@ from airflow_dynamic_tables.ledger.base import HOLDING, UNFINISHED, Refresh, Ref
 from airflow_dynamic_tables.ledger.details import PublishedPartition
 from airflow_dynamic_tables.ledger.jobs import Job, JobRefresh, RefreshWish, WorkState
 from airflow_dynamic_tables.ledger.late_tables import LatePeriod, Watch
-from airflow_dynamic_tables.ledger.latest import Held, Latest
+from airflow_dynamic_tables.ledger.latest import Held, Latest, RefreshStart
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from tests.support.processes import at_once
 
@@ -797,13 +797,15 @@ def test_the_latest_of_many_tables_is_one_question(ledger: SqlLedger) -> None:
         replace(REFRESH, token="t2", state=RefreshState.FAILED, error="no", version=None, started_at=NOON + timedelta(1))
     )
     ledger.record(replace(REFRESH, token="o1", table=OTHER, state=RefreshState.SKIPPED, version=None))
+    starts = (NOON + timedelta(1), REFRESH.started_at)
+    last, other = (RefreshStart(REFRESH.action, REFRESH.reason, start) for start in starts)
     unknown = TableIdentifier("lake", "sales", "unknown")
     assert ledger.latest([TABLE, OTHER, unknown]) == {
         TABLE: Latest(
             *("FAILED", "no", "t1", 3, NOON, REFRESH.action, NOON, "FAILED", "no"),
-            *(made.snapshot, made.finished_at, dict(made.sources)),
+            *(made.snapshot, made.finished_at, dict(made.sources), last, last),
         ),
-        OTHER: Latest("SKIPPED", REFRESH.error, tick_time=NOON, tick_state="SKIPPED"),
+        OTHER: Latest("SKIPPED", REFRESH.error, tick_time=NOON, tick_state="SKIPPED", begun=other, tick=other),
     }
     assert ledger.latest([]) == {}
     assert ledger.held(["t1", "t0", "nobody's"]) == dict.fromkeys(("t1", "t0"), Held(NOON, NOON - timedelta(hours=1)))
