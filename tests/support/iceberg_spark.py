@@ -53,13 +53,17 @@ def jdbc_properties(url: str, warehouse: str) -> dict[str, str]:
     return {"type": "jdbc", "jdbc.schema-version": "V1", "warehouse": warehouse, **place}
 
 
-@contextmanager
-def running_iceberg_spark() -> Iterator[IcebergSpark]:
-    """Start it; it is gone afterwards."""
+def iceberg_library() -> dict[str, str]:
+    """The settings by which Spark 4.1 has Iceberg's library, and drivers of the databases of our catalogs."""
     used = [*jars("iceberg-spark-4.1"), *jars("sqlite-jdbc"), *([DRIVER] if DRIVER.exists() else [])]
-    settings = {
+    return {
         "spark.jars": ",".join(map(str, used)),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     }
-    with running_session(settings, spark_home("4.1")) as session:
+
+
+@contextmanager
+def running_iceberg_spark() -> Iterator[IcebergSpark]:
+    """Start it; it is gone afterwards."""
+    with running_session(iceberg_library(), spark_home("4.1")) as session:
         yield IcebergSpark(session)
