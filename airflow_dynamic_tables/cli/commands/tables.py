@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from uuid import uuid4
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState
@@ -16,7 +17,15 @@ from airflow_dynamic_tables.cli import arguments as argument_types
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.arguments import LIMIT, ONE_TABLE, OUTPUT, STATE, TABLE, TABLES, TOKEN, Argument, flag
 from airflow_dynamic_tables.cli.command_index import command
-from airflow_dynamic_tables.cli.project import definitions, definitions_if_any, identifier, is_defined, named_tables
+from airflow_dynamic_tables.cli.documentation import write_documentation
+from airflow_dynamic_tables.cli.project import (
+    definitions,
+    definitions_if_any,
+    identifier,
+    is_defined,
+    named_tables,
+    project_of,
+)
 from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
 from airflow_dynamic_tables.cli.state import owner_of, workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -29,12 +38,14 @@ from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services import status
 from airflow_dynamic_tables.services.catalogs import ObjectChange
 from airflow_dynamic_tables.services.continuous.streams.places import stream_progress
+from airflow_dynamic_tables.services.documentation import document
 from airflow_dynamic_tables.services.lifecycle.dropping import drop, drop_if_exists
 from airflow_dynamic_tables.services.lifecycle.registration import adopt, register, rename, renamed
 from airflow_dynamic_tables.services.lifecycle.suspending import StateChange, resume, suspend
 from airflow_dynamic_tables.services.maintenance.compacting import CompactedPartition, compact, count_files
 from airflow_dynamic_tables.services.maintenance.sweeping import recover, sweep, upgrade
 from airflow_dynamic_tables.services.names import named_table
+from airflow_dynamic_tables.services.project import load_tests
 from airflow_dynamic_tables.services.refresh.planning import look_at_sources
 from airflow_dynamic_tables.services.refresh.saved_costs import MOST_COMPARED, compared_refreshes, saved_costs
 from airflow_dynamic_tables.services.status import TableDetails, TableStatus
@@ -76,6 +87,29 @@ def list_tables(arguments: Namespace) -> int:
     for name, problem in listed.problems.items():
         print(f"Cannot read {name}: {problem}", file=sys.stderr)
     return OK if sound and not listed.problems else FAILED
+
+
+@command(
+    "docs",
+    "write pages that document all tables, for a browser",
+    (
+        Argument(("folder",), "where to write; an earlier documentation there is replaced", {"metavar": "FOLDER"}),
+        *STATE,
+    ),
+)
+def write_docs(arguments: Namespace) -> int:
+    """Write static pages of all defined tables: columns with comments and origins, sources and readers, tests, freshness.
+
+    The pages need no server, and show the state at this time.
+    """
+    defined, tests, mistakes = load_tests(project_of(arguments))
+    for mistake in mistakes:
+        print(mistake, file=sys.stderr)
+    with workspace_of(arguments, "Reading the tables") as workspace:
+        found = document(workspace, defined, [(test.table.identifier, test.name) for test in tests])
+        page = write_documentation(found, Path(arguments.folder), workspace.now())
+    print(f"Wrote {page}: {output.counted(len(found.tables), 'table')}, {output.counted(len(found.sources), 'source')}.")
+    return FAILED if mistakes else OK
 
 
 def _at_a_glance(table: TableStatus) -> dict[str, object]:

@@ -142,14 +142,12 @@ export const expectationText = (one) => {
 export function backfillTable(table) {
   ask({
     title: `Backfill ${table.identifier}`,
-    action: "Close",
     body: [
       el("p", {}, "A backfill runs the DAG for a range of ticks. Start it on the page of the DAG: Trigger, then Backfill."),
       table.missing ? el("p", {}, badge("warn", "Missing"), ` ${table.missing}`) : null,
       el("p", {}, "Fresh up to ", time(table.freshUntil, clock), "; next tick ", time(table.nextRefresh, clock), "."),
       el("p", {}, airflowLink(`dags/${encodeURIComponent(table.workflowId)}/backfills`, "Open the backfills of the DAG")),
     ],
-    run: async () => {},
   });
 }
 

@@ -1,12 +1,12 @@
-// One dialog: a title, a body, and a button that does something. Errors are shown in it.
+// One dialog: a title, a body, and a button that does something, if there is anything to do. Errors are shown in it.
 
 import { el, showError } from "./dom.js";
 
 export function ask({ title, body, action, isDanger = false, run }) {
   const dialog = document.getElementById("dialog");
   const problem = el("div", { role: "alert" });
-  const cancel = el("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Cancel");
-  const confirm = el(
+  const cancel = el("button", { type: "button", class: "button", onclick: () => dialog.close() }, run ? "Cancel" : "Close");
+  const confirm = run && el(
     "button",
     {
       type: "button",

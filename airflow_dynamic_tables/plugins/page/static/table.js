@@ -224,7 +224,7 @@ async function showCost(panel) {
     return;
   }
   panel.append(
-    el("p", { class: "lead muted" }, "What refreshes took, beside what complete refreshes of the same definition would have taken."),
+    el("p", { class: "lead muted" }, "Time and bytes of the refreshes of each month, beside those of as many complete refreshes."),
   );
   const most = Math.max(...months.map((one) => one.fullSeconds ?? 0), 1);
   const share = (one) => {
