@@ -93,7 +93,7 @@ def list_tables(arguments: Namespace) -> int:
     "docs",
     "write pages that document all tables, for a browser",
     (
-        Argument(("folder",), "where to write; an earlier documentation there is replaced", {"metavar": "FOLDER"}),
+        Argument(("into",), "where to write; an earlier documentation there is replaced", {"metavar": "FOLDER"}),
         *STATE,
     ),
 )
@@ -107,7 +107,7 @@ def write_docs(arguments: Namespace) -> int:
         print(mistake, file=sys.stderr)
     with workspace_of(arguments, "Reading the tables") as workspace:
         found = document(workspace, defined, [(test.table.identifier, test.name) for test in tests])
-        page = write_documentation(found, Path(arguments.folder), workspace.now())
+        page = write_documentation(found, Path(arguments.into), workspace.now())
     print(f"Wrote {page}: {output.counted(len(found.tables), 'table')}, {output.counted(len(found.sources), 'source')}.")
     return FAILED if mistakes else OK
 
