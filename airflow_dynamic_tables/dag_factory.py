@@ -292,7 +292,7 @@ def _place_tags(identifier: TableIdentifier) -> list[str]:
 
 def build_maintenance_dag(access: DagAccess) -> DAG:
     """Build the hourly DAG that cleans up after failed refreshes, and whose runs report tables that are no longer declared."""
-    description = "Cleans up after refreshes that died; a note at its runs names the tables that nobody declares any more"
+    description = "Cleans up after refreshes that died; a note at its runs names the tables that are no longer declared"
     dag = _maintaining_dag(MAINTENANCE_DAG, description, "30 * * * *", access)
     SweepOperator(
         task_id="sweep",

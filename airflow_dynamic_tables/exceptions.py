@@ -154,11 +154,11 @@ class DriftError(DynamicTableError):
 
 
 class QuarantinedError(DynamicTableError):
-    """The stage waits for somebody to decide whether it is published or aborted."""
+    """The stage waits for a decision whether it is published or aborted."""
 
 
 class ConflictError(DynamicTableError):
-    """Somebody else changed it meanwhile; read it again and retry."""
+    """It was changed concurrently; read it again and retry."""
 
 
 class CommitRejectedError(ConflictError):
@@ -174,7 +174,7 @@ class EmptyBatchError(CommitRejectedError):
 
 
 class CommitUnknownError(DynamicTableError):
-    """Nobody knows yet whether the commit landed; nothing was cleaned up."""
+    """It is not known yet whether the commit landed; nothing was cleaned up."""
 
 
 class JobFailedError(DynamicTableError):
@@ -227,7 +227,7 @@ class TooBusyError(DynamicTableError):
 
 
 class AccessError(DynamicTableError):
-    """Whoever asks may not."""
+    """The caller is not authorized."""
 
 
 class UnauthenticatedError(AccessError):
@@ -235,4 +235,4 @@ class UnauthenticatedError(AccessError):
 
 
 class ForbiddenError(AccessError):
-    """Whoever asks has no right to that."""
+    """The caller lacks the right."""

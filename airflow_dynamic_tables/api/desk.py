@@ -184,7 +184,7 @@ class KnownTable:
         if self.definition is not None:
             return self.definition
         if self.entry is None or self.entry.definition is None:
-            raise ConflictError(f"Nobody declares {self.identifier}, and its catalog does not keep how it was declared.")
+            raise ConflictError(f"{self.identifier} is not declared, and its catalog does not keep how it was declared.")
         return restored(self.entry.definition)
 
     @property

@@ -130,7 +130,7 @@ def _optional_reader(members: Sequence[Any]) -> _Converter | None:
     if convert is None:
         return None
     if len(readers) > 1:
-        raise TypeError(f"nobody can tell which of {members} some data are")
+        raise TypeError(f"data of the types {members} cannot be told apart")
     return lambda data: None if data is None else convert(data)
 
 

@@ -40,7 +40,7 @@ def spelled(text: str, kind: DataType, zone: str) -> str:
     :raises ValueError: when the text is not a value of that type.
     """
     if not isinstance(kind, Primitive) or kind.name not in _SPELLINGS:
-        raise ValueError(f"nobody can write a value of type {kind}; give this table as 'sql'")
+        raise ValueError(f"a value of type {kind} cannot be written in YAML; give this table as 'sql'")
     return _SPELLINGS[kind.name](text, kind, zone)
 
 

@@ -159,7 +159,7 @@ def _staged_files(plan: RefreshPlan, driver: Driver, rows: int) -> tuple[StagedF
     files = tuple(StagedFile(path, size) for path, size in driver.list_files(plan.data_location))
     if rows and not files:  # Spark on another machine with its own folder: the commit would empty the table
         raise ValueError(
-            f"Spark wrote {rows} rows, and nobody here sees a file of them in {plan.data_location}; keep tables where Spark and "
+            f"Spark wrote {rows} rows, but no file of them is found in {plan.data_location}; keep tables where Spark and "
             "this machine see the same files"
         )
     return files

@@ -86,7 +86,7 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlLateTables, S
             resumed = update(stages).where(stages.c.token == token, stages.c.state == StageState.QUARANTINED)
             taken = {"state": StageState.COMMITTING, "process": process, "lease_until": lease_until}
             if connection.execute(resumed.values(taken)).rowcount == 0:
-                raise ConflictError(f"Stage {token} of {stage.table} is no longer in quarantine: somebody else decides on it.")
+                raise ConflictError(f"Stage {token} of {stage.table} is no longer in quarantine: another process decides on it.")
             return ()
 
     def get_stage(self, token: str) -> Stage | None:

@@ -88,7 +88,7 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
         try:
             return tell_partitions(context, self, PartitionCommits(workspace, self.table, self.sources))
         except (DynamicTableError, AirflowRuntimeError):
-            log.exception("Nobody could be told which partitions are complete; the next run does that.")
+            log.exception("The events of complete partitions could not be emitted; the next run emits them.")
             return []
 
     def _loop(self, context: Context, workspace: Workspace) -> Ended:
@@ -137,7 +137,7 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
             if why := _why_end(ti.dag_id):
                 return Halt(why, ends=True)
             if has_news():
-                return Halt("a partition is complete, and that is to be told", ends=True)
+                return Halt("a partition is complete, and its event is to be emitted", ends=True)
             changed = watch.halt() if watch is not None else None
             if changed is None and (why := why_suspended(identifier, workspace.find_entry(identifier))):
                 return Halt(why)

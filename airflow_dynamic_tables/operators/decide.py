@@ -107,7 +107,7 @@ class DecideOperator(ReportsCommits, EmitsLineage):
         if stage.state is StageState.QUARANTINED and not answer:
             self.log.info("%s", refresh.error if refresh else "")
             self._ask(context, stage, question(workspace, stage))
-        reason = refresh.error if refresh else "nobody knows why"
+        reason = refresh.error if refresh else "the reason is not known"
         raise AirflowFailException(f"Nothing of {self.table} was published: {reason}")
 
     def _ask(self, context: Context, stage: Stage, body: str) -> NoReturn:

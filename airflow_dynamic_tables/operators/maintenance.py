@@ -67,11 +67,13 @@ class SweepOperator(EmitsLineage):
         try:
             definitions, mistakes = load_every(self.definitions_path, self.catalogs_file)
             if mistakes:
-                log.info("Definitions with mistakes, so nobody knows which tables are declared no more: %s", mistakes[0])
+                log.info(
+                    "Because of mistakes in definitions, it is not known which tables are no longer declared: %s", mistakes[0]
+                )
                 return None
             tables = no_longer_declared(workspace, definitions, self.definitions_path)
         except DynamicTableError as error:
-            log.warning("Nobody knows which tables are declared no more: %s", error)
+            log.warning("It is not known which tables are no longer declared: %s", error)
             return None
         for table in tables:
             log.warning(

@@ -69,7 +69,7 @@ def count_last_failure(context: Mapping[str, Any], workspace: Workspace) -> None
             run = owner_of(ti.dag_id, last.run_id, ti.task_id)
             note_failure(workspace, context["task"].table, run, "the Airflow task was killed")
     except Exception:
-        log.warning("Nobody can say how the run before this one ended; if it failed, it does not count.", exc_info=True)
+        log.warning("It is not known how the previous run ended; if it failed, it does not count.", exc_info=True)
 
 
 def beside_ours(given: Mapping[str, Any], *, counts: bool = True) -> dict[str, list[Callable[..., Any]]]:

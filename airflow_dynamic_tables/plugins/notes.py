@@ -76,7 +76,7 @@ def _version(report: Mapping[str, Any]) -> str:
 def undeclared_note(tables: Sequence[str]) -> str:
     """Return the note about tables that are no longer declared; a long list is truncated."""
     what = (
-        "Nobody declares these tables any more, so they have no DAG and are not refreshed. Each keeps its rows until "
+        "These tables are no longer declared, so they have no DAG and are not refreshed. Each keeps its rows until "
         f"`dynamic-tables drop`; `dynamic-tables diff` tells of all {len(tables)}: "
     )
     names = ", ".join(tables)

@@ -100,7 +100,9 @@ class ServerFolder:
         try:
             while not _is_locked_now(file):
                 if time.monotonic() > deadline:
-                    raise ConflictError(f"Somebody else starts or stops the Spark server since {seconds:.0f} s ({self.path}).")
+                    raise ConflictError(
+                        f"Another process has been starting or stopping the Spark server for {seconds:.0f} s ({self.path})."
+                    )
                 time.sleep(_POLL_SECONDS)
             yield
         finally:
