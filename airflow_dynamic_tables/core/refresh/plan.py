@@ -238,12 +238,6 @@ class RefreshPlan:
     merge: Merge | None = None
 
     @property
-    def source_bytes(self) -> int | None:
-        """The size of all files of the sources, also of those that are not read; ``None`` if it is unknown."""
-        sizes = [source.state.sizes if source.state is not None else None for source in self.sources]
-        return sum(sum((of_source or {}).values()) for of_source in sizes) if sizes and None not in sizes else None
-
-    @property
     def data_location(self) -> str:
         """The folder of the job's data files."""
         return f"{self.stage}/data"

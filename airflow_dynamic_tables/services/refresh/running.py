@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -233,7 +233,7 @@ def prepare(
         return skipped
     planned = plan(write, request, registered, (action, reason), to_do)
     workspace.ledger.update_refresh(
-        stage.token, sources=versions_read(planned), recipe=planned.recipe or "", source_bytes=planned.source_bytes
+        stage.token, sources=versions_read(planned), recipe=planned.recipe or "", source_bytes=_size_of(planned.sources)
     )
     states = {source.identifier: source.state for source in planned.sources if source.state is not None}
     workspace.ledger.record_source_states(stage.table, stage.token, states)
@@ -241,6 +241,12 @@ def prepare(
     log_plan(planned)
     trace(Step.PLANNED, request.token)
     return planned
+
+
+def _size_of(sources: Sequence[SourceBinding]) -> int | None:
+    """Return the bytes of all files of sources, also of those that are not read; ``None`` if they are not known."""
+    sizes = [source.state.sizes if source.state is not None else None for source in sources]
+    return sum(sum((of_source or {}).values()) for of_source in sizes) if sizes and None not in sizes else None
 
 
 def _newest(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> Version | None:
