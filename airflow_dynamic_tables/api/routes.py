@@ -227,7 +227,7 @@ def lineage(desk: AtDesk, table: Name) -> TableLineage:
         downstream=_names(set(read_by.get(known.identifier, ())) - hidden),
         ancestors=_names(above - hidden),
         descendants=_names(below - hidden),
-        tables=_near(desk, known, every, hidden),
+        tables=_near(desk, known.identifier, every, (reads, read_by), hidden),
         columns=_column_origins(desk, known, every, hidden),
     )
 
@@ -244,15 +244,26 @@ _STEPS = 2
 """Steps of lineage that are described by table."""
 
 
+_Edges = Mapping[TableIdentifier, Iterable[TableIdentifier]]
+
+
 def _near(
-    desk: Desk, known: KnownTable, every: Mapping[TableIdentifier, KnownTable], hidden: Set[TableIdentifier]
+    desk: Desk,
+    table: TableIdentifier,
+    every: Mapping[TableIdentifier, KnownTable],
+    edges: tuple[_Edges, _Edges],
+    hidden: Set[TableIdentifier],
 ) -> tuple[LineageTable, ...]:
-    reads = {name: one.upstream for name, one in every.items()}
-    steps = {known.identifier: 0}
-    for sign, edges in ((-1, reads), (1, _reversed(reads))):
-        reached = {known.identifier}
+    """Return a table and those near it.
+
+    :param edges: the tables that each table reads, and those that read it.
+    """
+    reads, read_by = edges
+    steps = {table: 0}
+    for sign, of_table in ((-1, reads), (1, read_by)):
+        reached = {table}
         for step in range(1, _STEPS + 1):
-            reached = {name for one in reached for name in edges.get(one, ())} - steps.keys() - hidden
+            reached = {name for one in reached for name in of_table.get(one, ())} - steps.keys() - hidden
             steps |= dict.fromkeys(reached, sign * step)
     statuses = _statuses(desk, [every[name] for name in steps if name in every])
     return tuple(

@@ -17,7 +17,6 @@ class DelayCause(StrEnum):
     """Why a table is not refreshed in time."""
 
     SUSPENDED = "SUSPENDED"
-    PAUSED = "PAUSED"
     QUARANTINED = "QUARANTINED"
     FAILED = "FAILED"
     RUNNING = "RUNNING"
@@ -45,7 +44,6 @@ class Delay:
 
 _TURNS = {
     DelayCause.SUSPENDED: "A user resumes {table}.",
-    DelayCause.PAUSED: "A user unpauses the DAG {workflow}.",
     DelayCause.QUARANTINED: "A user publishes or aborts the refresh of {table} that is in quarantine.",
     DelayCause.FAILED: "The owner of {table} corrects the error; its next refresh makes up for it.",
     DelayCause.RUNNING: "A refresh of {table} is running.",
@@ -83,7 +81,7 @@ def find_delay(
         cause=cause,
         since=status.fresh_until,
         why=status.suspended_because or status.last_error or "",
-        turn=_TURNS[cause].format(table=farthest, workflow=status.workflow_id),
+        turn=_TURNS[cause].format(table=farthest),
         path=tuple(map(str, paths[farthest])),
     )
 
@@ -96,8 +94,6 @@ def _is_stopped(status: TableStatus) -> bool:
 def _cause(status: TableStatus) -> DelayCause:
     if status.job_state is JobState.SUSPENDED:
         return DelayCause.SUSPENDED
-    if status.dag_paused:
-        return DelayCause.PAUSED
     if status.last_refresh == RefreshState.QUARANTINED:
         return DelayCause.QUARANTINED
     if status.last_refresh == RefreshState.RUNNING:

@@ -390,7 +390,6 @@ async function showDelay() {
 
 const CAUSES = {
   SUSPENDED: "is suspended",
-  PAUSED: "has a paused DAG",
   QUARANTINED: "has a refresh in quarantine",
   FAILED: "failed to refresh",
   RUNNING: "is being refreshed",
