@@ -86,16 +86,17 @@ _CONFIG = {
     "description": "Dynamic tables: SQL plus a freshness in YAML, refreshed by Spark.",
     "options": {
         "connection": {
-            "description": "Connection of type dynamic_tables that says where the state lives. Without such a connection the "
-            "state is SQLite and a warehouse folder under the Airflow home.\n",
+            "description": "Connection of type dynamic_tables with the location of the state. Without the default connection, "
+            "the state is SQLite and a warehouse folder under the Airflow home. If a connection of another name is missing, "
+            "this is an error.\n",
             "version_added": "0.1.0",
             "type": "string",
             "example": None,
             "default": "dynamic_tables_default",
         },
         "definitions": {
-            "description": "File or folder of the definitions, for the REST gateway of the api-server. Empty: what "
-            "DYNAMIC_TABLES_DEFINITIONS says, else definitions in the folder of the DAGs.\n",
+            "description": "File or folder of the definitions, for the REST gateway of the api-server. Empty: the value of "
+            "DYNAMIC_TABLES_DEFINITIONS, or else definitions in the folder of the DAGs.\n",
             "version_added": "0.2.0",
             "type": "string",
             "example": "/opt/airflow/dags/definitions",
@@ -110,23 +111,23 @@ _CONFIG = {
             "default": "True",
         },
         "upstream_poll_interval": {
-            "description": "Seconds until the first look at the parents a refresh waits for, and between two looks.\n",
+            "description": "Seconds between two checks of the parents that a refresh waits for, and before the first one.\n",
             "version_added": "0.1.0",
             "type": "integer",
             "example": None,
             "default": "30",
         },
         "freshness_threshold": {
-            "description": "Tables that are to be fresher than this, and declare no refresh mode, are refreshed all the time. "
-            "Empty: what DYNAMIC_TABLES_FRESHNESS_THRESHOLD says, else 30 minutes.\n",
+            "description": "A table with a freshness below this, and without a refresh mode, is refreshed continuously. Empty: "
+            "the value of DYNAMIC_TABLES_FRESHNESS_THRESHOLD, or else 30 minutes.\n",
             "version_added": "0.2.0",
             "type": "string",
             "example": "10 minutes",
             "default": "",
         },
         "spark_history_server": {
-            "description": "Address of Spark's history server. When the job of a task ended, the link to Spark leads there; "
-            "without an address, it leads to YARN's page of the job, or nowhere.\n",
+            "description": "Address of Spark's history server, to which a task's link to Spark leads after its job has ended. "
+            "Empty: the link leads to YARN's page of the job, if there is one.\n",
             "version_added": "0.2.0",
             "type": "string",
             "example": "https://spark-history.example.org",

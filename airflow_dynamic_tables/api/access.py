@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from fastapi.routing import APIRoute
 from starlette.requests import Request
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -21,6 +22,23 @@ class Right(StrEnum):
     REFRESH = "refresh"
     CHANGE = "change"
     DROP = "drop"
+
+
+_RIGHT = "x-required-right"
+"""The key of OpenAPI operations with the right that a route requires."""
+
+
+def requires(right: Right) -> dict[str, Any]:
+    """Return the ``openapi_extra`` of a route that requires a right to the tables that a request names."""
+    return {_RIGHT: right.value}
+
+
+def required_right(route: APIRoute) -> Right:
+    """Return the right that a route requires.
+
+    :raises LookupError: if the route declares none.
+    """
+    return Right((route.openapi_extra or {})[_RIGHT])
 
 
 @dataclass(frozen=True, slots=True)

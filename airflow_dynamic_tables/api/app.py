@@ -237,5 +237,7 @@ def _name_problems(schema: dict[str, Any]) -> None:
     """Declare the problem responses (404, 405 and so on) of every route, including those that the framework answers itself."""
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():
-            also = [422, *([404] if "{" in path or method == "post" else []), *([409, 413, 415] if method == "post" else [])]
+            of_a_table = "{table}" in path or method == "post"
+            found = [404] if "{" in path or method == "post" else []
+            also = [422, *found, *([409] if of_a_table else []), *([413, 415] if method == "post" else [])]
             operation["responses"].update({str(status): _problem(status) for status in also})

@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 
 from fastapi import Depends, Request
 
-from airflow_dynamic_tables.api.access import Access, Caller, GuardedTable, Refresher, Right
+from airflow_dynamic_tables.api.access import Access, Caller, GuardedTable, Refresher, Right, required_right
 from airflow_dynamic_tables.api.questions import parsed_name
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -198,41 +198,42 @@ class KnownTable:
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """The context of one request."""
+    """The context of one request, and the right to a table that its route requires."""
 
     gateway: AppComponents
     caller: Caller
     workspace: Workspace
+    right: Right
 
-    def table(self, name: str, right: Right) -> KnownTable:
+    def table(self, name: str) -> KnownTable:
         """Return a table after checking the right of the caller.
 
         :raises InvalidFieldError: if the name is invalid.
         :raises ForbiddenError: if the caller lacks the right; the error does not reveal whether the table exists.
         :raises TableNotFoundError: if the table is neither declared nor in a catalog.
         """
-        return self.tables([_parsed(name)], right)[0]
+        return self.tables([_parsed(name)])[0]
 
-    def permitted(self, name: str, right: Right) -> TableIdentifier:
+    def permitted(self, name: str) -> TableIdentifier:
         """Same as :meth:`table`, but the table does not have to exist."""
         known = self.known(_parsed(name))
-        self._check([known], right)
+        self._check([known])
         return known.identifier
 
-    def deployed(self, name: str, right: Right) -> TableIdentifier:
+    def deployed(self, name: str) -> TableIdentifier:
         """Same as :meth:`table`, for a table that must exist in its catalog.
 
         :raises TableNotFoundError: if the table is only declared.
         """
-        known = self.table(name, right)
+        known = self.table(name)
         if known.entry is None:
             raise TableNotFoundError(f"{known.identifier} is declared, but not in its catalog yet: its first refresh makes it.")
         return known.identifier
 
-    def tables(self, identifiers: Iterable[TableIdentifier], right: Right) -> list[KnownTable]:
+    def tables(self, identifiers: Iterable[TableIdentifier]) -> list[KnownTable]:
         """Same as :meth:`table`, for several tables; the order is kept."""
         known = [self.known(identifier) for identifier in identifiers]
-        self._check(known, right)
+        self._check(known)
         for table in known:
             if table.definition is None and table.entry is None:
                 raise TableNotFoundError(f"Neither a definition nor a catalog has {table.identifier}.")
@@ -274,11 +275,11 @@ class Desk:
         managed = [one for one in self.every_table() if wanted is None or one.identifier in wanted]
         return {one.identifier for one in managed} - {one.identifier for one in self.readable(managed)}
 
-    def _check(self, tables: Sequence[KnownTable], right: Right) -> None:
-        may = self.gateway.access.allowed(self.caller, right, [guarded(table) for table in tables])
+    def _check(self, tables: Sequence[KnownTable]) -> None:
+        may = self.gateway.access.allowed(self.caller, self.right, [guarded(table) for table in tables])
         for table in tables:
             if table.identifier not in may:
-                raise ForbiddenError(f"You may not {right} {table.identifier}; ask its administrator for access.")
+                raise ForbiddenError(f"You may not {self.right} {table.identifier}; ask its administrator for access.")
 
     def known(self, identifier: TableIdentifier) -> KnownTable:
         """Return a table as declared and as deployed, regardless of the rights of the caller."""
@@ -315,7 +316,7 @@ def _open_desk(request: Request) -> Iterator[Desk]:
     gateway: AppComponents = request.app.state.gateway
     with gateway.workspaces.lent() as workspace:
         caller: Caller = request.state.caller
-        yield Desk(gateway, caller, gateway.as_caller(workspace, caller))
+        yield Desk(gateway, caller, gateway.as_caller(workspace, caller), required_right(request.scope["route"]))
 
 
 AtDesk = Annotated[Desk, Depends(_open_desk)]

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from fastapi import Path, Query, Response
 
-from airflow_dynamic_tables.api.access import Right
+from airflow_dynamic_tables.api.access import Right, requires
 from airflow_dynamic_tables.api.desk import AtDesk, Desk, KnownTable
 from airflow_dynamic_tables.api.questions import Key, Name, SchedulerRefresh, TableRefresh, parsed_name
 from airflow_dynamic_tables.api.results import ResultRouter
@@ -68,7 +68,7 @@ def accept(desk: Desk, tables: Sequence[TableIdentifier], wish: RefreshWish, key
     :raises ConflictError: if a table is suspended, or the refresher cannot begin.
     :raises TooBusyError: if too many jobs are waiting already.
     """
-    known = desk.tables(tables, Right.REFRESH)
+    known = desk.tables(tables)
     digest = _digest(tables, wish)
     now = desk.workspace.now()
     refreshes = tuple(JobRefresh(table) for table in _in_order(known))
@@ -169,7 +169,9 @@ class JobPage:
 JobId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,64}$", description="The `jobId` of the response.")]
 
 
-@router.post("/v3/dynamic-tables/refresh", summary="Refresh tables for a workflow scheduler")
+@router.post(
+    "/v3/dynamic-tables/refresh", summary="Refresh tables for a workflow scheduler", openapi_extra=requires(Right.REFRESH)
+)
 def refresh_tables(desk: AtDesk, wish: SchedulerRefresh, response: Response, key: Key = None) -> AcceptedJob:
     """Start refreshes of one or more tables, parents first, and return at once."""
     told = wish.configuration
@@ -179,12 +181,14 @@ def refresh_tables(desk: AtDesk, wish: SchedulerRefresh, response: Response, key
     return _answered(accept(desk, [parsed_name(table) for table in wish.tables], wanted, key), response)
 
 
-@router.post("/v3/dynamic-tables/{table}/refresh", status_code=202, summary="Refresh a table")
+@router.post(
+    "/v3/dynamic-tables/{table}/refresh", status_code=202, summary="Refresh a table", openapi_extra=requires(Right.REFRESH)
+)
 def refresh_table(desk: AtDesk, table: Name, wish: TableRefresh, response: Response, key: Key = None) -> AcceptedJob:
     """Start a refresh that a user requests, and return at once."""
     if wish.partition and wish.full_refresh:
         raise InvalidFieldError("body.partition", "partition and fullRefresh exclude each other; give one of them")
-    known = desk.table(table, Right.REFRESH)
+    known = desk.table(table)
     wanted = RefreshWish(wish.schedule_time, False, wish.partition, wish.full_refresh, wish.force)
     return _answered(accept(desk, [known.identifier], wanted, key), response)
 
@@ -195,7 +199,9 @@ def _answered(job: Job, response: Response) -> AcceptedJob:
 
 
 @router.get("/v3/jobs", summary="List the latest jobs")
-def list_jobs(desk: AtDesk, limit: Annotated[int, Query(ge=1, le=100)] = 20) -> JobPage:
+def list_jobs(
+    desk: AtDesk, limit: Annotated[int, Query(ge=1, le=100, description="The maximum number of jobs.")] = 20
+) -> JobPage:
     """The latest jobs, newest first, with their last known state. Jobs with a table that the caller may not read are omitted."""
     return JobPage(tuple(status(job) for job in desk.workspace.ledger.list_jobs(limit) if _may_see(desk, job)))
 

@@ -155,7 +155,9 @@ class SchedulerRefresh(Question):
         default=False,
         description="Whether the schedule requests the refresh; such a refresh is skipped if no input changed.",
     )
-    configuration: Configuration = Field(default_factory=Configuration)
+    configuration: Configuration = Field(
+        default_factory=Configuration, description="`partition` (`ds=2024-01-01,ds=2024-01-02`) or `full_refresh`."
+    )
 
     _time = field_validator("schedule_time")(_checked_time)
 
@@ -233,8 +235,8 @@ class QuarantineDecision(Question):
 class TableFilter(BaseModel):
     """Filter and page of a list of tables."""
 
-    catalog: str | None = Field(default=None, min_length=1, max_length=255)
-    database: str | None = Field(default=None, min_length=1, max_length=255)
+    catalog: str | None = Field(default=None, min_length=1, max_length=255, description="Only tables of this catalog.")
+    database: str | None = Field(default=None, min_length=1, max_length=255, description="Only tables of this database.")
     name: str | None = Field(
         default=None, max_length=255, description="A part of the table's name, without catalog and database; case-insensitive."
     )
@@ -242,7 +244,7 @@ class TableFilter(BaseModel):
     workflow: str | None = Field(
         default=None, max_length=_NAME_CHARACTERS, description="The workflow that refreshes it; in Airflow, the id of the DAG."
     )
-    limit: int = Field(default=PAGE, ge=1, le=LONGEST_PAGE)
+    limit: int = Field(default=PAGE, ge=1, le=LONGEST_PAGE, description="The maximum number of tables.")
     after: str = Field(default="", max_length=_NAME_CHARACTERS, description="The value of `next` of the previous page.")
 
 

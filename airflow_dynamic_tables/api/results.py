@@ -19,6 +19,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.alias_generators import to_camel
 
+from airflow_dynamic_tables.api.access import Right, requires
 from airflow_dynamic_tables.core.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import PartitionSet
@@ -146,7 +147,11 @@ def _descriptions(result: type) -> dict[str, str]:
 
 
 class ResultRouter(APIRouter):
-    """Router for routes that return dataclasses; the response model is derived from the dataclass."""
+    """Router for routes that return dataclasses; the response model is derived from the dataclass.
+
+    A route of ``GET`` requires the right to read. Every other route declares its right by
+    :func:`~airflow_dynamic_tables.api.access.requires`.
+    """
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         """See :meth:`APIRouter.add_api_route`."""
@@ -156,4 +161,8 @@ class ResultRouter(APIRouter):
         def answer(*arguments: Any, **named: Any) -> Any:
             return plain(endpoint(*arguments, **named))  # FastAPI validates it by the model
 
+        if not options.get("openapi_extra"):
+            if options["methods"] != ["GET"]:
+                raise TypeError(f"{path} declares no right; add openapi_extra=requires(...)")
+            options["openapi_extra"] = requires(Right.READ)
         super().add_api_route(path, answer, **{**options, "response_model": model})

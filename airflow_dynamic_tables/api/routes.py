@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from fastapi import Query
 
-from airflow_dynamic_tables.api.access import Right
+from airflow_dynamic_tables.api.access import Right, requires
 from airflow_dynamic_tables.api.desk import AtDesk, Desk, KnownTable, guarded
 from airflow_dynamic_tables.api.questions import (
     Drop,
@@ -131,7 +131,7 @@ class TableLineage:
 
 @router.get("/v3/dynamic-tables", summary="List tables")
 def tables(desk: AtDesk, asked: Annotated[TableFilter, Query()]) -> TablePage:
-    """All tables that the caller may read, declared or deployed, sorted by name.
+    """All tables that the caller may read, declared or deployed, sorted by name, with lag, last refresh and next refresh.
 
     Versions and times are those of the history. Changes by other engines are not detected here, but by the route of one table.
     """
@@ -163,7 +163,7 @@ def _fits(table: KnownTable, asked: TableFilter) -> bool:
 @router.get("/v3/dynamic-tables/{table}", summary="Show a table")
 def one_table(desk: AtDesk, table: Name) -> TableDescription:
     """One table, read from the table itself. A declared table without a refresh has neither columns nor versions."""
-    known = desk.table(table, Right.READ)
+    known = desk.table(table)
     if known.entry is None:
         declared = known.declaration
         (glance,) = overview(desk.workspace, {known.identifier: None}, {known.identifier: declared})
@@ -190,21 +190,23 @@ def _readable_sources(desk: Desk, sources: Sequence[SourcePosition]) -> tuple[So
 @router.get("/v3/dynamic-tables/{table}/history", summary="List the latest refreshes of a table")
 def history(desk: AtDesk, table: Name, limit: Limit = 20) -> HistoryPage:
     """Action, reason, result, rows, bytes, and the seconds of each step; newest first."""
-    known = desk.table(table, Right.READ)
+    known = desk.table(table)
     return HistoryPage(tuple(desk.workspace.ledger.list_refreshes(known.identifier, limit)))
 
 
 @router.get("/v3/dynamic-tables/{table}/saved", summary="Show what the refreshes of a table saved")
 def saved(desk: AtDesk, table: Name) -> SavedCostPage:
-    """The seconds and bytes of its refreshes by month, beside those of the last complete refresh of the same definition."""
-    known = desk.table(table, Right.READ)
+    """The seconds and bytes of its latest 20,000 refreshes by month, beside those of the last complete refresh of the same
+    definition.
+    """
+    known = desk.table(table)
     return SavedCostPage(tuple(saved_costs(desk.workspace.ledger.list_refreshes(known.identifier, MOST_COMPARED))))
 
 
 @router.get("/v3/dynamic-tables/{table}/versions", summary="List the retained versions of a table")
 def versions(desk: AtDesk, table: Name, limit: Limit = 20) -> VersionPage:
     """The versions that can still be read, newest first."""
-    known = desk.table(table, Right.READ)
+    known = desk.table(table)
     if known.entry is None:
         return VersionPage(())
     kept = desk.workspace.table(known.identifier, known.entry.format).versions()
@@ -213,8 +215,11 @@ def versions(desk: AtDesk, table: Name, limit: Limit = 20) -> VersionPage:
 
 @router.get("/v3/dynamic-tables/{table}/lineage", summary="Show the lineage of a table")
 def lineage(desk: AtDesk, table: Name) -> TableLineage:
-    """The tables upstream and downstream. Sources are always shown, dynamic tables only if the caller may read them."""
-    known = desk.table(table, Right.READ)
+    """The tables upstream and downstream, those at most two steps away with their status, and the origins of each column.
+
+    Sources are always shown, dynamic tables only if the caller may read them.
+    """
+    known = desk.table(table)
     every = {one.identifier: one for one in desk.every_table()}
     reads = {name: one.upstream for name, one in every.items()}
     read_by = _reversed(reads)
@@ -318,17 +323,18 @@ def plan(
     table: Name,
     schedule_time: Time = None,
 ) -> TablePlan:
-    """Refresh mode with its reason, cron, partitions, sources, statement, and the missed ticks that it makes up for.
+    """Refresh mode with its reason, cron, partitions, sources, statement, and the missed ticks that it makes up for (`catchUp`,
+    `catchUpReason`).
 
     The statement names views instead of inlining them. ``upstream`` omits dynamic tables that the caller may not read.
     """
-    return _plan(desk, desk.table(table, Right.READ).declaration, schedule_time)
+    return _plan(desk, desk.table(table).declaration, schedule_time)
 
 
 @router.get("/v3/dynamic-tables/{table}/plan/live", summary="Plan a scheduled refresh from the current state of the sources")
 def plan_live(desk: AtDesk, table: Name, schedule_time: Time = None) -> LivePlan:
     """The plan, and what the refresh would do now: action, partitions, and the change that is the cause. The sources are read."""
-    declared = desk.table(table, Right.READ).declaration
+    declared = desk.table(table).declaration
     planned = _plan(desk, declared, schedule_time)
     found = live_plan(desk.workspace, planned, declared, desk.gateway.declared.all().definitions)
     hidden = set(map(str, desk.hidden(map(TableIdentifier.parse, found.downstream))))
@@ -359,7 +365,7 @@ def why(desk: AtDesk, table: Name, partition: Partition = None) -> OriginPage:
 
     Dynamic tables that the caller may not read are omitted, with the tables that only these read.
     """
-    known = desk.table(table, Right.READ)
+    known = desk.table(table)
     declared = known.declaration
     try:
         asked = parse_partitions(partition, declared.formatters) if partition else None
@@ -375,7 +381,7 @@ def delay(desk: AtDesk, table: Name) -> Delay:
 
     Tables that the caller may not read are omitted.
     """
-    known = desk.table(table, Right.READ)
+    known = desk.table(table)
     every = {one.identifier: one for one in desk.every_table()}
     reads = {name: one.upstream for name, one in every.items()}
     above = _reached(known.identifier, reads)
@@ -385,8 +391,11 @@ def delay(desk: AtDesk, table: Name) -> Delay:
 
 @router.get("/v3/dynamic-tables/{table}/partitions", summary="List the partitions of a table")
 def partitions(desk: AtDesk, table: Name) -> PartitionPage:
-    """The partitions that the table has, or that refreshes made, by their names. No source is read."""
-    known = desk.table(table, Right.READ)
+    """Which version made each partition, how many rows it wrote, and which ones are frozen or in quarantine.
+
+    No source is read.
+    """
+    known = desk.table(table)
     if known.entry is None:
         return PartitionPage(())
     return PartitionPage(tuple(list_partitions(desk.workspace, known.identifier, known.definition)))
@@ -401,28 +410,30 @@ _IN_FULL = ("resolved.query", "expanded_query")
 _UPSTREAM = "resolved.upstream"
 
 
-@router.post("/v3/dynamic-tables/{table}/suspend", summary="Suspend a table")
+@router.post("/v3/dynamic-tables/{table}/suspend", summary="Suspend a table", openapi_extra=requires(Right.CHANGE))
 def suspend_table(desk: AtDesk, table: Name, suspension: Suspension) -> StateChange:
     """No further refresh starts unless it is forced; a running refresh continues to its end. Safe to repeat."""
-    return suspend(desk.workspace, desk.deployed(table, Right.CHANGE), suspension.reason)
+    return suspend(desk.workspace, desk.deployed(table), suspension.reason)
 
 
-@router.post("/v3/dynamic-tables/{table}/resume", summary="Resume a table")
+@router.post("/v3/dynamic-tables/{table}/resume", summary="Resume a table", openapi_extra=requires(Right.CHANGE))
 def resume_table(desk: AtDesk, table: Name, _resumption: Resumption) -> StateChange:
     """The next refresh makes up for missed ticks. Safe to repeat."""
-    return resume(desk.workspace, desk.deployed(table, Right.CHANGE))
+    return resume(desk.workspace, desk.deployed(table))
 
 
-@router.post("/v3/dynamic-tables/{table}/rollback", summary="Restore a version of a table")
+@router.post("/v3/dynamic-tables/{table}/rollback", summary="Restore a version of a table", openapi_extra=requires(Right.CHANGE))
 def rollback_table(desk: AtDesk, table: Name, wanted: Rollback) -> Version:
     """The content of an earlier version becomes a new version. Refused while the table is being refreshed."""
-    identifier = desk.deployed(table, Right.CHANGE)
+    identifier = desk.deployed(table)
     token = str(uuid4())
     request = RollbackRequest(identifier, wanted.version, token, f"rollback by {desk.caller.name}", wanted.with_columns)
     return rollback(desk.workspace, request)
 
 
-@router.post("/v3/dynamic-tables/{table}/publish", summary="Publish a refresh in quarantine")
+@router.post(
+    "/v3/dynamic-tables/{table}/publish", summary="Publish a refresh in quarantine", openapi_extra=requires(Right.CHANGE)
+)
 def publish_refresh(desk: AtDesk, table: Name, decision: QuarantineDecision) -> Version:
     """Commit a refresh that an expectation put into quarantine. Everything else is checked again. Safe to repeat."""
     token = _quarantined(desk, table, decision)
@@ -430,7 +441,7 @@ def publish_refresh(desk: AtDesk, table: Name, decision: QuarantineDecision) -> 
         return publish(desk.workspace, token)
 
 
-@router.post("/v3/dynamic-tables/{table}/abort", summary="Abort a refresh in quarantine")
+@router.post("/v3/dynamic-tables/{table}/abort", summary="Abort a refresh in quarantine", openapi_extra=requires(Right.CHANGE))
 def abort_refresh(desk: AtDesk, table: Name, decision: QuarantineDecision) -> Refresh:
     """Delete the rows of a refresh that an expectation put into quarantine; the table stays as it is. Safe to repeat."""
     token = _quarantined(desk, table, decision)
@@ -453,7 +464,7 @@ def _quarantined(desk: Desk, table: str, decision: QuarantineDecision) -> str:
 
     :raises NotFoundError: if the table has no such refresh.
     """
-    identifier = desk.deployed(table, Right.CHANGE)
+    identifier = desk.deployed(table)
     if _refresh(desk, decision.token).table != identifier:
         raise NotFoundError(_UNKNOWN.format(token=shown(decision.token)))
     return decision.token
@@ -469,14 +480,14 @@ def _refresh(desk: Desk, token: str) -> Refresh:
 _UNKNOWN = "The table has no refresh {token}; its history lists those in quarantine."
 
 
-@router.post("/v3/dynamic-tables/{table}/drop", summary="Drop a table with all its versions")
+@router.post("/v3/dynamic-tables/{table}/drop", summary="Drop a table with all its versions", openapi_extra=requires(Right.DROP))
 def drop_table(desk: AtDesk, table: Name, how: Drop) -> Dropped:
     """Remove a table from its catalog. Its history stays, and its files stay without `purge`. If it is still declared, its next
     refresh creates it again.
 
     Refused while the table is being refreshed, or while a refresh of it is in quarantine.
     """
-    identifier = desk.permitted(table, Right.DROP)
+    identifier = desk.permitted(table)
     return (drop_if_exists if how.if_exists else drop)(desk.workspace, identifier, purge=how.purge)
 
 
@@ -486,7 +497,7 @@ def diff(desk: AtDesk, table: Name) -> Difference:
 
     Tables that the caller may not read are omitted, and so is the text of views that the query reads.
     """
-    known = desk.table(table, Right.READ)
+    known = desk.table(table)
     if known.definition is None:
         raise ConflictError(
             f"{known.identifier} is not declared in the definitions of this server, so there is nothing to compare."

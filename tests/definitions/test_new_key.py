@@ -83,7 +83,7 @@ for name in ("again.yaml", "again.sql"):
     assert [declared(table) for table in load(name)] == [declared(table) for table in tables]
 
 _, mistakes = load_sound_definitions(folder / "wrong.yaml", cache=cache)
-page = run_path(sys.argv[2])["with_reference"]("")
+page = run_path(sys.argv[2])["with_reference"]("definitions.md", "")
 definitions = definitions_schema()["$defs"]
 print(json.dumps({
     "kept": kept,
