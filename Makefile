@@ -41,7 +41,7 @@ check: setup  ## format, lint, types, contracts between the packages
 	$(CHECK)
 
 docs: setup  ## the documentation site, without a network; a warning is an error
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky docs build/docs
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --nitpicky docs build/docs
 	@echo "make docs: build/docs/index.html"
 
 faults: setup  ## the tests of faults in their long form, hours

@@ -243,7 +243,7 @@ def test_every_page_is_in_the_table_of_contents_once() -> None:
 
 @pytest.mark.large
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
-    build = [str(Path(sys.executable).with_name("sphinx-build")), "--quiet", "--fail-on-warning", "--keep-going", "--nitpicky"]
+    build = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going", "--nitpicky"]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "AIRFLOW_HOME": str(tmp_path / "airflow")}
     command = [*build, str(ROOT / "docs"), str(tmp_path / "site")]
     built = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
