@@ -240,7 +240,7 @@ class TableFilter(BaseModel):
     name: str | None = Field(
         default=None, max_length=255, description="A part of the table's name, without catalog and database; case-insensitive."
     )
-    state: JobState | None = Field(default=None, description="The state of its refreshes.")
+    job_state: JobState | None = Field(default=None, alias="jobState", description="The state of its refreshes.")
     workflow: str | None = Field(
         default=None, max_length=_NAME_CHARACTERS, description="The workflow that refreshes it; in Airflow, the id of the DAG."
     )

@@ -30,7 +30,6 @@ from airflow_dynamic_tables.api.results import ResultRouter
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.lineage import ColumnOrigin
 from airflow_dynamic_tables.core.mistakes import shown
-from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import column_origins
@@ -155,7 +154,7 @@ def _fits(table: KnownTable, asked: TableFilter) -> bool:
         return False
     if asked.workflow is not None and guarded(table).workflow_id != asked.workflow:
         return False
-    if asked.state is not None and (table.entry is None or table.entry.refresh_handler.job_state is not asked.state):
+    if asked.job_state is not None and (table.entry is None or table.entry.refresh_handler.job_state is not asked.job_state):
         return False
     return str(table.identifier) > asked.after
 
@@ -167,13 +166,13 @@ def one_table(desk: AtDesk, table: Name) -> TableDescription:
     if known.entry is None:
         declared = known.declaration
         (glance,) = overview(desk.workspace, {known.identifier: None}, {known.identifier: declared})
-        return TableDescription(**items(glance), query=declared.query, comment=declared.comment)
+        return TableDescription.of(glance, query=declared.query, comment=declared.comment)
     others = False if desk.gateway.declared.all().is_complete else None
     details = show_table(desk.workspace, known.identifier, 1, defined=known.definition is not None or others)
     entry = known.entry
     (glance,) = _seen(desk, [details.status])
-    return TableDescription(
-        **items(glance),
+    return TableDescription.of(
+        glance,
         comment=entry.comment,
         columns=entry.columns,
         partition_keys=entry.partition_keys,

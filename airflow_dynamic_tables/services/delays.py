@@ -5,23 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 
-from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.ledger.base import RefreshState
-from airflow_dynamic_tables.services.status import LOST, TableStatus
-
-
-class DelayCause(StrEnum):
-    """Why a table is not refreshed in time."""
-
-    SUSPENDED = "SUSPENDED"
-    QUARANTINED = "QUARANTINED"
-    FAILED = "FAILED"
-    RUNNING = "RUNNING"
-    NEVER_REFRESHED = "NEVER_REFRESHED"
-    LATE = "LATE"
+from airflow_dynamic_tables.services.status import TableState, TableStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +18,8 @@ class Delay:
     identifier: str
     stopped: str | None
     """The first table upstream that stopped, or the table itself; null: none of them has stopped."""
-    cause: DelayCause | None = None
+    cause: TableState | None = None
+    """The state of that table."""
     since: datetime | None = None
     """The time up to which that table is fresh; null: up to none."""
     why: str = ""
@@ -43,12 +31,9 @@ class Delay:
 
 
 _TURNS = {
-    DelayCause.SUSPENDED: "A user resumes {table}.",
-    DelayCause.QUARANTINED: "A user publishes or aborts the refresh of {table} that is in quarantine.",
-    DelayCause.FAILED: "The owner of {table} corrects the error; its next refresh makes up for it.",
-    DelayCause.RUNNING: "A refresh of {table} is running.",
-    DelayCause.NEVER_REFRESHED: "The scheduler runs the first refresh of {table}.",
-    DelayCause.LATE: "The scheduler runs the refresh of {table}.",
+    TableState.SUSPENDED: "A user resumes {table}.",
+    TableState.QUARANTINED: "A user publishes or aborts the refresh of {table} that is in quarantine.",
+    TableState.FAILED: "The owner of {table} corrects the error; its next refresh makes up for it.",
 }
 
 
@@ -74,30 +59,24 @@ def find_delay(
     if not paths:
         return Delay(str(table), None)
     status = statuses[farthest]
-    cause = _cause(status)
     return Delay(
         identifier=str(table),
         stopped=str(farthest),
-        cause=cause,
+        cause=status.state,
         since=status.fresh_until,
         why=status.suspended_because or status.last_error or "",
-        turn=_TURNS[cause].format(table=farthest),
+        turn=_turn(status).format(table=farthest),
         path=tuple(map(str, paths[farthest])),
     )
 
 
 def _is_stopped(status: TableStatus) -> bool:
-    is_waiting = status.job_state is JobState.SUSPENDED or status.last_refresh in LOST
-    return is_waiting or bool(status.late) or status.version is None
+    return status.state in _TURNS or bool(status.late) or status.version is None
 
 
-def _cause(status: TableStatus) -> DelayCause:
-    if status.job_state is JobState.SUSPENDED:
-        return DelayCause.SUSPENDED
-    if status.last_refresh == RefreshState.QUARANTINED:
-        return DelayCause.QUARANTINED
+def _turn(status: TableStatus) -> str:
+    if status.state in _TURNS:
+        return _TURNS[status.state]
     if status.last_refresh == RefreshState.RUNNING:
-        return DelayCause.RUNNING
-    if status.last_refresh in LOST:
-        return DelayCause.FAILED
-    return DelayCause.NEVER_REFRESHED if status.version is None else DelayCause.LATE
+        return "A refresh of {table} is running."
+    return "A user unpauses the DAG of {table}." if status.dag_paused else "The scheduler runs the refresh of {table}."

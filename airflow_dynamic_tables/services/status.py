@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
+from enum import StrEnum
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, JobState
 from airflow_dynamic_tables.core.cron import allowed_lag, next_tick
@@ -54,11 +55,28 @@ LOST = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.QUARANTINED)
 _UNKNOWN = Held(None, None)
 
 
+class TableState(StrEnum):
+    """The state of a table in one word: the most urgent one that applies."""
+
+    SUSPENDED = "SUSPENDED"
+    QUARANTINED = "QUARANTINED"
+    FAILED = "FAILED"
+    LATE = "LATE"
+    PAUSED = "PAUSED"
+    """Its DAG is paused."""
+    REFRESHING = "REFRESHING"
+    NO_VERSION = "NO_VERSION"
+    FRESH = "FRESH"
+    UNKNOWN = "UNKNOWN"
+
+
 @dataclass(frozen=True, slots=True)
 class TableStatus:
     """The status of one dynamic table; unknown values are null."""
 
     identifier: str
+    state: TableState = field(init=False)
+    """The state of the table in one word: the most urgent one that applies."""
     defined: bool | None
     """Whether the definitions have the table; null: not known."""
     format: str
@@ -101,6 +119,26 @@ class TableStatus:
     next_refresh: datetime | None = None
     """The next tick of its schedule; null: it has none, or its refreshes are suspended."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", self._state())
+
+    def _state(self) -> TableState:
+        if self.job_state is JobState.SUSPENDED:
+            return TableState.SUSPENDED
+        if self.last_refresh == RefreshState.QUARANTINED:
+            return TableState.QUARANTINED
+        if self.last_refresh in (*LOST, RefreshState.UNDONE):
+            return TableState.FAILED
+        if self.late:
+            return TableState.LATE
+        if self.dag_paused:
+            return TableState.PAUSED
+        if self.last_refresh == RefreshState.RUNNING:
+            return TableState.REFRESHING
+        if self.version is None:
+            return TableState.NO_VERSION
+        return TableState.UNKNOWN if self.late is None else TableState.FRESH
+
 
 @dataclass(frozen=True, slots=True)
 class TableDescription(TableStatus):
@@ -112,6 +150,11 @@ class TableDescription(TableStatus):
     query: str | None = None
     sources_read: tuple[SourcePosition, ...] = ()
     """The versions of its sources that the current version read."""
+
+    @classmethod
+    def of(cls, status: TableStatus, **described: Any) -> Self:
+        """Return the description of a table with this status."""
+        return cls(**{each.name: getattr(status, each.name) for each in fields(status) if each.init}, **described)
 
 
 @dataclass(frozen=True, slots=True)

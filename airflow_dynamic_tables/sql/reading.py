@@ -56,7 +56,18 @@ from airflow_dynamic_tables.sql.lifecycle import refresh_request
 from airflow_dynamic_tables.sql.session import SqlSession, StatementResult
 
 _COLUMNS = ("name", "type", "comment")
-_STATUS = ("identifier", "defined", "refresh_mode", "freshness", "job_state", "version", "data_timestamp", "late", "last_refresh")
+_STATUS = (
+    "identifier",
+    "defined",
+    "state",
+    "refresh_mode",
+    "freshness",
+    "job_state",
+    "version",
+    "data_timestamp",
+    "late",
+    "last_refresh",
+)
 """Fields of a table's status that a terminal shows."""
 
 

@@ -65,6 +65,9 @@ def test_a_table_with_columns(dynamic_tables: Run, tmp_path: Path, project: Path
     page = Page(tmp_path / "site" / "tables" / "lake.sales.daily_revenue.html")
     assert "revenue bigint in euros lake.raw.orders.amount" in page.text
     assert "Version 1" in page.text
+    dynamic_tables("suspend", "daily_revenue")
+    dynamic_tables("docs", str(tmp_path / "site"))
+    assert "suspended" in Page(tmp_path / "site" / "index.html").text
 
 
 def test_an_earlier_documentation_is_replaced_and_nothing_else(dynamic_tables: Run, project: Path, tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.event import listen, remove
 
-from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
@@ -32,7 +33,7 @@ from airflow_dynamic_tables.services.lifecycle.registration import ensure
 from airflow_dynamic_tables.services.refresh.planning import look_at_sources
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.status import TableStatus, list_tables, overview, readers_of, show_table
+from airflow_dynamic_tables.services.status import TableState, TableStatus, list_tables, overview, readers_of, show_table
 from airflow_dynamic_tables.services.tables.source_reads import NewerParent, Reader, SourcePosition, positions_of, versions_read
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.clock import Clock
@@ -94,6 +95,28 @@ def test_a_table_is_late_when_its_next_refresh_should_have_ended(
     assert (late.lag_seconds, late.allowed_lag_seconds, late.late) == (172_800, 86_400, True)
     refresh(workspace, definitions, NUMBERS, MARCH + timedelta(days=2))
     assert (status().lag_seconds, status().late) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({}, TableState.FRESH),
+        ({"late": None}, TableState.UNKNOWN),
+        ({"late": None, "version": None}, TableState.NO_VERSION),
+        ({"late": None, "version": None, "last_refresh": "RUNNING"}, TableState.REFRESHING),
+        ({"last_refresh": "RUNNING", "dag_paused": True}, TableState.PAUSED),
+        ({"last_refresh": "RUNNING", "late": True, "dag_paused": True}, TableState.LATE),
+        ({"last_refresh": "UNDONE", "late": True}, TableState.FAILED),
+        ({"last_refresh": "QUARANTINED", "late": True}, TableState.QUARANTINED),
+        ({"last_refresh": "FAILED", "job_state": JobState.SUSPENDED}, TableState.SUSPENDED),
+    ],
+)
+def test_the_state_is_the_most_urgent_one(
+    workspace: Workspace, clock: Clock, definitions: Definitions, changes: Mapping[str, Any], state: TableState
+) -> None:
+    clock.time = MARCH
+    refresh(workspace, definitions, NUMBERS)
+    assert replace(show_table(workspace, NUMBERS).status, **changes).state is state
 
 
 def test_a_look_at_which_nothing_had_moved_makes_a_table_fresher(

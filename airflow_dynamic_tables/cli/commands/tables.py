@@ -56,7 +56,18 @@ from airflow_dynamic_tables.services.writes.leases import check_droppable
 from airflow_dynamic_tables.services.writes.quarantine import publish, reject
 from airflow_dynamic_tables.services.writes.settling import result_of
 
-_LIST = ("identifier", "defined", "refresh_mode", "freshness", "version", "data_timestamp", "lag", "late", "last_refresh")
+_LIST = (
+    "identifier",
+    "defined",
+    "state",
+    "refresh_mode",
+    "freshness",
+    "version",
+    "data_timestamp",
+    "lag",
+    "late",
+    "last_refresh",
+)
 _IF_ANY = ("watermark", "missing", "problem", "behind", "dag_paused")
 _READERS = ("table", "version", "read")
 _VERSIONS = ("number", "data_timestamp", "committed_at", "snapshot", "token")

@@ -81,7 +81,7 @@ def test_pages_and_filters(gateway: Served, client: httpx.Client) -> None:
     first = client.get("/v3/dynamic-tables", params={"limit": 2})
     assert _names(first) == ["alone", "daily"]
     assert _names(client.get("/v3/dynamic-tables", params={"limit": 2, "after": first.json()["next"]})) == ["monthly"]
-    assert _names(client.get("/v3/dynamic-tables", params={"state": "INITIALIZING"})) == ["daily"]
+    assert _names(client.get("/v3/dynamic-tables", params={"jobState": "INITIALIZING"})) == ["daily"]
     assert _names(client.get("/v3/dynamic-tables", params={"database": "other"})) == []
     assert _names(client.get("/v3/dynamic-tables", params={"catalog": "lake", "name": "o"})) == ["alone", "monthly"]
 
@@ -195,8 +195,8 @@ def test_the_list_says_why_and_when_of_the_last_refresh_and_the_next_one(gateway
     with gateway.workspace() as workspace:
         workspace.ledger.record(REFRESH)
     (table,) = client.get("/v3/dynamic-tables", params={"name": "daily"}).json()["tables"]
-    told = (table["lastAction"], table["lastReason"], table["lastStartedAt"])
-    assert told == ("PARTITIONS", "scheduled", "2024-01-02T12:00:00Z")
+    told = (table["state"], table["lastAction"], table["lastReason"], table["lastStartedAt"])
+    assert told == ("LATE", "PARTITIONS", "scheduled", "2024-01-02T12:00:00Z")
     tomorrow = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(1)
     assert datetime.fromisoformat(table["nextRefresh"]) == tomorrow
     client.post("/v3/dynamic-tables/lake.sales.daily/suspend", json={})

@@ -77,23 +77,14 @@ export function badge(kind, text, title) {
   return el("span", { class: `badge ${kind}`, title }, text);
 }
 
-const FAILED = ["FAILED", "ABORTED", "UNDONE"];
+export const words = (code) => code[0] + code.slice(1).toLowerCase().replaceAll("_", " ");
 
-// The state of a table in one word, the most urgent one, and its colour.
-export function stateOf(table) {
-  if (table.jobState === "SUSPENDED") return ["idle", "Suspended"];
-  if (table.lastRefresh === "QUARANTINED") return ["warn", "Quarantined"];
-  if (FAILED.includes(table.lastRefresh)) return ["bad", "Failed"];
-  if (table.late) return ["bad", "Late"];
-  if (table.dagPaused) return ["idle", "Paused"];
-  if (table.lastRefresh === "RUNNING") return ["busy", "Refreshing"];
-  if (table.version === null) return ["idle", "No version"];
-  return table.late === false ? ["good", "Fresh"] : ["idle", "Unknown"];
-}
+const KINDS = { FAILED: "bad", LATE: "bad", QUARANTINED: "warn", REFRESHING: "busy", FRESH: "good" };
+
+export const kindOf = (table) => KINDS[table.state] ?? "idle";
 
 export function stateBadge(table) {
-  const [kind, text] = stateOf(table);
-  return badge(kind, text, table.suspendedBecause || table.lastError || table.problem || undefined);
+  return badge(kindOf(table), words(table.state), table.suspendedBecause || table.lastError || table.problem || undefined);
 }
 
 // The lag beside the lag that is allowed now. The bar ends at 150 %.
@@ -117,8 +108,7 @@ export function lagBar(table) {
 export function refreshBadge(state) {
   if (!state) return none();
   const kinds = { SUCCEEDED: "good", RUNNING: "busy", SKIPPED: "idle", QUARANTINED: "warn" };
-  const words = state[0] + state.slice(1).toLowerCase();
-  return badge(kinds[state] ?? "bad", words);
+  return badge(kinds[state] ?? "bad", words(state));
 }
 
 export const tableHref = (name) => `table.html?table=${encodeURIComponent(name)}`;

@@ -1,15 +1,8 @@
 // Lineage: the tables at most two steps away, in columns from upstream to downstream, with lines between them.
 
-import { badge, duration, el, stateBadge, tableHref } from "./dom.js";
+import { badge, duration, el, kindOf, stateBadge, tableHref } from "./dom.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-
-function colour(one) {
-  if (!one.status) return "source";
-  if (one.status.late || ["FAILED", "ABORTED"].includes(one.status.lastRefresh)) return "bad";
-  if (one.status.jobState === "SUSPENDED" || one.status.version === null) return "idle";
-  return one.status.lastRefresh === "QUARANTINED" ? "warn" : "good";
-}
 
 function node(one) {
   const parts = one.identifier.split(".");
@@ -19,7 +12,7 @@ function node(one) {
     ? el("span", { class: "nodestate" }, stateBadge(one.status), lag === null ? null : el("span", { class: "muted" }, `lag ${duration(lag)}`))
     : el("span", { class: "nodestate" }, badge("idle", "Source"));
   const content = [title, below];
-  const kind = `node ${colour(one)} ${one.steps === 0 ? "here" : ""}`;
+  const kind = `node ${one.status ? kindOf(one.status) : "source"} ${one.steps === 0 ? "here" : ""}`;
   return one.status && one.steps !== 0
     ? el("a", { class: kind, href: `${tableHref(one.identifier)}#lineage` }, content)
     : el("div", { class: kind, "aria-current": one.steps === 0 ? "true" : undefined }, content);

@@ -1,7 +1,7 @@
 // The list of all tables: search, filters, and sorting.
 
 import { allTables } from "./api.js";
-import { badge, el, lagBar, none, refreshBadge, showError, stateBadge, stateOf, tableHref, time } from "./dom.js";
+import { badge, el, lagBar, none, refreshBadge, showError, stateBadge, tableHref, time, words } from "./dom.js";
 
 const when = (text) => (text ? new Date(text).getTime() : null);
 
@@ -15,8 +15,8 @@ const COLUMNS = [
   { id: "next", title: "Next refresh", key: (table) => when(table.nextRefresh), cell: (table) => time(table.nextRefresh) },
 ];
 
-const STATES = ["Failed", "Late", "Quarantined", "Refreshing", "Paused", "Suspended", "No version", "Unknown", "Fresh"];
-const urgency = (table) => STATES.indexOf(stateOf(table)[1]);
+const STATES = ["FAILED", "LATE", "QUARANTINED", "REFRESHING", "PAUSED", "SUSPENDED", "NO_VERSION", "UNKNOWN", "FRESH"];
+const urgency = (table) => STATES.indexOf(table.state);
 const share = (table) => (table.lagSeconds === null ? null : table.lagSeconds / (table.allowedLagSeconds || 1));
 
 const find = (id) => document.getElementById(id);
@@ -54,7 +54,6 @@ class Row {
   constructor(table) {
     this.table = table;
     this.name = table.identifier.toLowerCase();
-    this.state = stateOf(table)[1];
   }
 
   // Made when it is first shown: a filter may hide most of a thousand rows.
@@ -79,7 +78,7 @@ function shown() {
   const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
   const fits = (one) =>
     words.every((word) => one.name.includes(word)) &&
-    (!state.value || one.state === state.value) &&
+    (!state.value || one.table.state === state.value) &&
     (!mode.value || one.table.refreshMode === mode.value);
   return rows.filter(fits).sort(compare);
 }
@@ -100,7 +99,7 @@ function render() {
   fill(found);
   find("empty").hidden = found.length > 0 || rows.length === 0;
   const late = rows.filter((one) => one.table.late).length;
-  const failed = rows.filter((one) => one.state === "Failed").length;
+  const failed = rows.filter((one) => one.table.state === "FAILED").length;
   const all = rows.length === 1 ? "1 table" : `${rows.length.toLocaleString("en-US")} tables`;
   const some = found.length === rows.length ? all : `${found.length.toLocaleString("en-US")} of ${all}`;
   find("summary").textContent = `${some} · ${late} late · ${failed} failed`;
@@ -124,7 +123,7 @@ function sortBy(column) {
 }
 
 function options(select, title, values, chosen) {
-  const every = [["", title], ...values.map((value) => [value, value[0] + value.slice(1).toLowerCase()])];
+  const every = [["", title], ...values.map((value) => [value, words(value)])];
   select.replaceChildren(...every.map(([value, text]) => el("option", { value, selected: value === chosen }, text)));
 }
 

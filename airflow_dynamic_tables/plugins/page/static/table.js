@@ -375,7 +375,7 @@ async function showDelay() {
     return;
   }
   const place = delay.stopped === name ? "This table" : el("a", { href: tableHref(delay.stopped) }, delay.stopped);
-  const kind = { SUSPENDED: "", RUNNING: "", QUARANTINED: "warn" }[delay.cause] ?? "bad";
+  const kind = { SUSPENDED: "", PAUSED: "", REFRESHING: "", QUARANTINED: "warn" }[delay.cause] ?? "bad";
   find("delay").replaceChildren(
     el(
       "section",
@@ -392,9 +392,10 @@ const CAUSES = {
   SUSPENDED: "is suspended",
   QUARANTINED: "has a refresh in quarantine",
   FAILED: "failed to refresh",
-  RUNNING: "is being refreshed",
-  NEVER_REFRESHED: "was never refreshed",
+  REFRESHING: "is being refreshed",
+  NO_VERSION: "has no version",
   LATE: "is late",
+  PAUSED: "has a paused DAG",
 };
 
 function tell(kind, ...children) {
