@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
@@ -144,7 +144,8 @@ class AppComponents:
     """The components of an app.
 
     ``at_once`` requests are processed concurrently and ``waiting`` more are queued; further ones are rejected and may be retried.
-    ``as_caller`` restricts the calls of services to other systems to the rights of the caller.
+    ``as_caller`` restricts the calls of services to other systems to the rights of the caller. ``paused`` returns whether DAGs
+    are paused, for many at once.
     """
 
     workspaces: Workspaces
@@ -154,6 +155,7 @@ class AppComponents:
     at_once: int = 8
     waiting: int = 100
     as_caller: Callable[[Workspace, Caller], Workspace] = lambda workspace, _caller: workspace
+    paused: Callable[[Collection[str]], Mapping[str, bool]] = lambda _workflow_ids: {}
 
     @classmethod
     def of(

@@ -47,7 +47,7 @@ from airflow_dynamic_tables.services.refresh.partition_status import PartitionSt
 from airflow_dynamic_tables.services.refresh.preview import TablePlan, preview, statement
 from airflow_dynamic_tables.services.refresh.requests import in_time_zone, latest_schedule_time, parse_partitions
 from airflow_dynamic_tables.services.refresh.saved_costs import MOST_COMPARED, SavedCost, saved_costs
-from airflow_dynamic_tables.services.status import TableDescription, TableStatus, overview, show_table
+from airflow_dynamic_tables.services.status import TableDescription, TableStatus, overview, show_table, with_paused
 from airflow_dynamic_tables.services.tables.entries import claimed, deployed_by, own_deployment
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.source_reads import SourcePosition
@@ -281,7 +281,7 @@ def _statuses(desk: Desk, known: Sequence[KnownTable]) -> dict[TableIdentifier, 
     declared = desk.gateway.declared.all()
     entries = {table.identifier: table.entry for table in known}
     glances = overview(desk.workspace, entries, declared.definitions.tables, complete=declared.is_complete)
-    return dict(zip(entries, _seen(desk, glances), strict=True))
+    return dict(zip(entries, with_paused(_seen(desk, glances), desk.gateway.paused), strict=True))
 
 
 def _column_origins(

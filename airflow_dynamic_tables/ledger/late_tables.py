@@ -42,16 +42,21 @@ class SqlLateTables:
 
     _database: Database
 
+    def watched(self) -> dict[TableIdentifier, Watch]:
+        """Return the watched tables."""
+        with self._database.transaction() as connection:
+            rows = connection.execute(select(watched_tables)).all()
+        return {TableIdentifier.parse(row.table_name): Watch(row.since, row.checked_at, row.late_from) for row in rows}
+
     def watches(self, tables: Collection[TableIdentifier], now: datetime) -> dict[TableIdentifier, Watch]:
         """Return how these tables are watched: from now on, if they were not watched before."""
-        with self._database.transaction() as connection:
-            rows = connection.execute(select(watched_tables))
-            known = {row.table_name: Watch(row.since, row.checked_at, row.late_from) for row in rows}
-            new = [{"table_name": str(table), "since": now} for table in tables if str(table) not in known]
-            if new:
+        known = self.watched()
+        new = [{"table_name": str(table), "since": now} for table in tables if table not in known]
+        if new:
+            with self._database.transaction() as connection:
                 # Another process may have inserted them meanwhile.
                 connection.execute(self._database.insert(watched_tables).on_conflict_do_nothing(), new)
-        return {table: known.get(str(table), Watch(now)) for table in tables}
+        return {table: known.get(table, Watch(now)) for table in tables}
 
     def record_checks(
         self,

@@ -20,7 +20,7 @@ from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTIO
 from airflow_dynamic_tables.hooks.metrics import Gauge, set_gauge
 from airflow_dynamic_tables.ledger.base import StageState
 from airflow_dynamic_tables.services.status import TableStatus
-from airflow_dynamic_tables.services.watching import WatchedTable, watch
+from airflow_dynamic_tables.services.watching import watch
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class FreshnessOperator(BaseOperator):
             with DynamicTableCatalogHook(self.catalog_conn_id, self.catalogs_file).get_conn() as workspace:
                 watched = watch(workspace, tables)
                 _set_gauges(workspace, watched)
-                late = {name: one.status for name, one in watched.items() if one.status.late}
+                late = {name: status for name, status in watched.items() if status.late}
                 workspace.ledger.forget_notices(watched.keys() - late.keys())
                 failed = [name for name in late if not self._notify(context, workspace, tables[name], late[name])]
         except DynamicTableError as error:
@@ -95,16 +95,15 @@ class FreshnessOperator(BaseOperator):
         return has_succeeded
 
 
-def _set_gauges(workspace: Workspace, watched: Mapping[TableIdentifier, WatchedTable]) -> None:
+def _set_gauges(workspace: Workspace, watched: Mapping[TableIdentifier, TableStatus]) -> None:
     quarantined = Counter(stage.table for stage in workspace.ledger.list_stages(states=(StageState.QUARANTINED,)))
-    for name, one in watched.items():
-        status = one.status
+    for name, status in watched.items():
         values = {
             Gauge.LAG: status.lag_seconds,
             Gauge.ALLOWED_LAG: status.allowed_lag_seconds,
             Gauge.LATE: int(bool(status.late)),
-            Gauge.SHARE_OF_DAY: one.share_of_day,
-            Gauge.SHARE_OF_WEEK: one.share_of_week,
+            Gauge.SHARE_OF_DAY: status.share_of_day,
+            Gauge.SHARE_OF_WEEK: status.share_of_week,
             Gauge.MISSING_PARTITIONS: status.missing_partitions,
             Gauge.QUARANTINED: quarantined[name],
         }

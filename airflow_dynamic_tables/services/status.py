@@ -39,6 +39,7 @@ from airflow_dynamic_tables.services.tables.source_reads import (
     stretch,
     versions_read,
 )
+from airflow_dynamic_tables.services.tables.time_within_freshness import FreshShares, shares_within_freshness
 from airflow_dynamic_tables.services.tables.workflows import paused_workflows
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -53,6 +54,8 @@ LOST = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.QUARANTINED)
 """Final states of a scheduled refresh without a version."""
 
 _UNKNOWN = Held(None, None)
+
+_NO_SHARES = FreshShares()
 
 
 class TableState(StrEnum):
@@ -118,6 +121,10 @@ class TableStatus:
     last_started_at: datetime | None = None
     next_refresh: datetime | None = None
     """The next tick of its schedule; null: it has none, or its refreshes are suspended."""
+    share_of_day: float | None = None
+    """The share of the last day in which it was within freshness, from 0 to 1; null: it was not watched then."""
+    share_of_week: float | None = None
+    """The share of the last seven days in which it was within freshness, from 0 to 1; null: it was not watched then."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", self._state())
@@ -230,8 +237,16 @@ def list_tables(workspace: Workspace, definitions: Mapping[TableIdentifier, Dyna
 
 def _with_dags(workspace: Workspace, statuses: list[TableStatus]) -> list[TableStatus]:
     """Add the paused state of the DAGs from Airflow; unchanged if Airflow is unavailable."""
-    paused = paused_workflows(workspace, {status.workflow_id for status in statuses})
-    return [replace(status, dag_paused=paused.get(status.workflow_id)) for status in statuses] if paused else statuses
+    return with_paused(statuses, partial(paused_workflows, workspace))
+
+
+def with_paused(statuses: list[TableStatus], paused: Callable[[Collection[str]], Mapping[str, bool]]) -> list[TableStatus]:
+    """Add whether the DAGs of tables are paused.
+
+    :param paused: returns it by DAG, as far as it is known.
+    """
+    known = paused({status.workflow_id for status in statuses})
+    return [replace(status, dag_paused=known.get(status.workflow_id)) for status in statuses] if known else statuses
 
 
 def overview(
@@ -243,8 +258,8 @@ def overview(
 ) -> list[TableStatus]:
     """Return the status of many tables from catalog entries and history, without reading the tables.
 
-    A thousand tables take two queries. Changes by other engines are not detected; :func:`show_table` and :func:`list_tables`
-    detect them.
+    The number of queries does not depend on the number of tables. Changes by other engines are not detected;
+    :func:`show_table` and :func:`list_tables` detect them.
 
     :param entries: the catalog entries of the tables, ``None`` if there is none yet; in the order of the result.
     :param complete: see :func:`list_tables`.
@@ -258,10 +273,13 @@ def overview(
     reads = _read(workspace, versions, {name: one.made for name, one in parents.items()})
     behind = {name: read.newer(version) for name, read in reads.items() if (version := versions[name]) is not None}
     held = workspace.ledger.held([token for one in latest.values() if one.token for token in (one.token, stretch(one.token))])
+    shares = shares_within_freshness(workspace.ledger, entries, now)
     return [
         _status(
             _Seen(name, entry, definitions.get(name)),
-            _told(latest.get(name, Latest()), held, now)._replace(behind=behind.get(name, ())),
+            _told(latest.get(name, Latest()), held, now)._replace(
+                behind=behind.get(name, ()), shares=shares.get(name, _NO_SHARES)
+            ),
             workspace,
             now,
             defined=name in definitions or others,
@@ -416,6 +434,7 @@ class _Content(NamedTuple):
     lost_tick: datetime | None
     last_start: RefreshStart | None
     behind: tuple[NewerParent, ...] = ()
+    shares: FreshShares = _NO_SHARES
 
 
 def _told(latest: Latest, held: Mapping[str, Held], now: datetime) -> _Content:
@@ -436,11 +455,13 @@ def _contents(
     latest = workspace.ledger.latest(versions)
     tokens = [version.token for version in versions.values() if version]
     held = workspace.ledger.held([*tokens, *map(stretch, tokens)])
+    shares = shares_within_freshness(workspace.ledger, versions, now)
     contents: dict[TableIdentifier, _Content] = {}
     for name, version in versions.items():
         made = _Made(version.number, version.data_timestamp, version.token) if version else _Made()
         behind = reads[name].newer(version) if version is not None else ()
-        contents[name] = _content(made, latest.get(name, Latest()), held, now)._replace(behind=behind)
+        content = _content(made, latest.get(name, Latest()), held, now)
+        contents[name] = content._replace(behind=behind, shares=shares.get(name, _NO_SHARES))
     return contents
 
 
@@ -506,6 +527,8 @@ def _status(seen: _Seen, content: _Content, workspace: Workspace, now: datetime,
         last_reason=content.last_start.reason if content.last_start else None,
         last_started_at=content.last_start.started_at if content.last_start else None,
         next_refresh=_next_refresh(said, registered, now),
+        share_of_day=content.shares.of_day,
+        share_of_week=content.shares.of_week,
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from airflow_dynamic_tables.core.cron import late_from, previous_tick
@@ -13,28 +13,15 @@ from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError
 from airflow_dynamic_tables.ledger.late_tables import LatePeriod, Watch
 from airflow_dynamic_tables.services.status import LOST, TableStatus, overview
+from airflow_dynamic_tables.services.tables.time_within_freshness import WEEK, shares_within_freshness
 from airflow_dynamic_tables.services.workspace import Workspace
-
-DAY, WEEK = timedelta(days=1), timedelta(days=7)
 
 _LONGEST_PAUSE = timedelta(minutes=5)
 """The longest time between two checks in which a table that was within freshness at both counts as such between them."""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedTable:
-    """A table with its shares of time within freshness, from 0 to 1, over the last day and the last seven days.
-
-    They are those of the time in which it was watched and checked, and null if there is none.
-    """
-
-    status: TableStatus
-    share_of_day: float | None
-    share_of_week: float | None
-
-
-def watch(workspace: Workspace, tables: Mapping[TableIdentifier, DynamicTable]) -> dict[TableIdentifier, WatchedTable]:
-    """Check tables by their history, and record the check.
+def watch(workspace: Workspace, tables: Mapping[TableIdentifier, DynamicTable]) -> dict[TableIdentifier, TableStatus]:
+    """Check tables by their history, and record the check; return their status.
 
     The catalogs are read only for tables that are late or whose last refresh failed, because missing partitions and suspensions
     are known to them. If a catalog is unavailable, its tables have the status that the history has. A table that no refresh has
@@ -52,11 +39,13 @@ def watch(workspace: Workspace, tables: Mapping[TableIdentifier, DynamicTable]) 
     limits = {name: _late_from(found[name], table, watches[name].since) for name, table in tables.items()}
     new = {name: list(late_periods(watches[name], limit, now)) for name, limit in limits.items()}
     workspace.ledger.record_checks(limits, new, now, now - WEEK)
-    periods = workspace.ledger.late_periods()
+    shares = shares_within_freshness(workspace.ledger, tables, now)
     return {
-        name: WatchedTable(
-            status if status.fresh_until is not None else replace(status, late=limits[name] < now),
-            *(share_within_freshness(periods.get(name, ()), watches[name].since, now, window) for window in (DAY, WEEK)),
+        name: replace(
+            status,
+            late=status.late if status.fresh_until is not None else limits[name] < now,
+            share_of_day=shares[name].of_day,
+            share_of_week=shares[name].of_week,
         )
         for name, status in found.items()
     }
@@ -94,20 +83,3 @@ def late_periods(last: Watch, limit: datetime, now: datetime) -> Iterator[LatePe
         yield LatePeriod(start, certain, is_certain=False)
     if certain < now:
         yield LatePeriod(certain, now, is_certain=True)
-
-
-def share_within_freshness(periods: Sequence[LatePeriod], since: datetime, now: datetime, window: timedelta) -> float | None:
-    """Return the share of time in which a table was not late, from 0 to 1; ``None`` if it was not checked in that time.
-
-    :param periods: ordered by their start; they may overlap.
-    :param since: since when it is watched.
-    :param window: the time up to now.
-    """
-    start = max(since, now - window)
-    late = {certain: timedelta() for certain in (True, False)}
-    end = start
-    for period in periods:
-        late[period.is_certain] += max(min(period.until, now) - max(period.since, end), timedelta())
-        end = max(end, period.until)
-    checked = now - start - late[False]
-    return 1 - late[True] / checked if checked > timedelta() else None

@@ -14,7 +14,9 @@ from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.ledger.late_tables import LatePeriod
-from airflow_dynamic_tables.services.watching import DAY, WatchedTable, share_within_freshness, watch
+from airflow_dynamic_tables.services.status import TableStatus, overview
+from airflow_dynamic_tables.services.tables.time_within_freshness import DAY, share_within_freshness
+from airflow_dynamic_tables.services.watching import watch
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.clock import Clock
 
@@ -39,11 +41,11 @@ class Bench:
         begun = Refresh(str(now), TABLE, RefreshAction.FULL, "", RefreshState.SUCCEEDED, tick, now)
         self._workspace.ledger.record(replace(begun, finished_at=now, data_timestamp=tick, version=1, snapshot="1"))
 
-    def check(self) -> WatchedTable:
+    def check(self) -> TableStatus:
         """Check the table once."""
         return watch(self._workspace, self._tables)[TABLE]
 
-    def pass_time(self, time: timedelta, *, every: timedelta = 5 * MINUTE) -> WatchedTable:
+    def pass_time(self, time: timedelta, *, every: timedelta = 5 * MINUTE) -> TableStatus:
         """Check the table regularly."""
         for _ in range(time // every):
             self._clock.time += every
@@ -73,13 +75,13 @@ def test_a_late_table(bench: Bench) -> None:
     bench.check()
     # It may lie behind for two hours: up to the end of the refresh for the next tick. It is late for the third one.
     found = bench.pass_time(3 * HOUR)
-    assert found.status.late
+    assert found.late
     assert found.share_of_day == found.share_of_week == pytest.approx(2 / 3)
     bench.refresh()
     for _ in range(5):
         found = bench.pass_time(HOUR)
         bench.refresh()
-    assert not found.status.late
+    assert not found.late
     # One of eight hours, and the minutes up to the check that saw the refresh.
     assert found.share_of_day == found.share_of_week == pytest.approx(7 / 8, abs=0.02)
 
@@ -114,6 +116,24 @@ class TestPauses:
         bench.pause(1.5 * HOUR)
         bench.refresh()
         assert bench.pass_time(HOUR / 2).share_of_day == 1
+
+
+def test_the_status_of_a_table_has_the_shares_of_the_time_up_to_the_last_check(
+    bench: Bench, workspace: Workspace, clock: Clock
+) -> None:
+    def shares() -> list[float | None]:
+        (status,) = overview(workspace, {TABLE: None}, {})
+        return [status.share_of_day, status.share_of_week]
+
+    assert shares() == [None, None]
+    bench.refresh()
+    bench.check()
+    bench.pass_time(3 * HOUR)
+    assert shares() == pytest.approx([2 / 3, 2 / 3])
+    bench.pause(10 * HOUR)
+    assert shares() == pytest.approx([2 / 3, 2 / 3]), "the pause is neither late nor within freshness"
+    clock.time += timedelta(days=3)
+    assert shares() == [None, pytest.approx(2 / 3)]
 
 
 def test_a_clock_that_was_a_day_ahead_leaves_no_lateness(bench: Bench, clock: Clock) -> None:

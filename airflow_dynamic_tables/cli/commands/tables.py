@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from math import floor
 from pathlib import Path
 from uuid import uuid4
 
@@ -130,10 +131,16 @@ def _at_a_glance(table: TableStatus) -> dict[str, object]:
     shown.pop("freshness_seconds")
     shown["behind"] = tuple(str(parent) for parent in table.behind)
     lags = {name: _duration(shown.pop(f"{name}_seconds")) for name in ("lag", "allowed_lag")}
+    shares = {name: _percentage(shown.pop(name)) for name in ("share_of_day", "share_of_week")}
     refreshing = table.job_state.words if table.job_state else None
     if table.dag_paused and table.job_state is not JobState.SUSPENDED:
         refreshing = f"{refreshing or 'declared'}, but the DAG {table.workflow_id} is paused"
-    return {**shown, "refreshing": refreshing, **lags}
+    return {**shown, "refreshing": refreshing, **lags, **shares}
+
+
+def _percentage(share: float | None) -> str | None:
+    """Format a share; only a complete one is 100 %."""
+    return None if share is None else f"{floor(share * 1000) / 10:g} %"
 
 
 def _duration(seconds: int | None) -> timedelta | None:

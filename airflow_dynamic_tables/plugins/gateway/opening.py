@@ -23,6 +23,7 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, Configura
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook, configured_connection
 from airflow_dynamic_tables.plugins.gateway.access import AirflowAccess
 from airflow_dynamic_tables.plugins.gateway.runs import AT_ONCE, AirflowRuns, airflow_as
+from airflow_dynamic_tables.plugins.metadata import AirflowMetadata
 from airflow_dynamic_tables.plugins.page.files import PATH, PageFiles
 from airflow_dynamic_tables.schedulers.airflow import AirflowScheduler
 from airflow_dynamic_tables.schedulers.base import DEFAULT_SCHEDULER, WorkflowScheduler, open_scheduler
@@ -36,7 +37,16 @@ def open_gateway(airflow: ASGIApp) -> FastAPI:
     declared = Declared(_open_project)
     runs = AirflowRuns(airflow, partial(_workflow_of, declared))
     workspaces, as_caller = Workspaces(_open_workspace), partial(_as_caller, airflow)
-    app = make_app(AppComponents(workspaces, declared, AirflowAccess(), runs, at_once=AT_ONCE, as_caller=as_caller))
+    components = AppComponents(
+        workspaces,
+        declared,
+        AirflowAccess(),
+        runs,
+        at_once=AT_ONCE,
+        as_caller=as_caller,
+        paused=AirflowScheduler(AirflowMetadata()).paused,
+    )
+    app = make_app(components)
     app.mount(PATH, PageFiles())
     return app
 

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from airflow.models.dag import DagModel
+from airflow.models.dagbundle import DagBundleModel
+from airflow.utils.session import create_session
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
@@ -52,6 +55,20 @@ def test_every_route_needs_a_login_and_every_change_a_right_and_our_origin(app: 
         for origin in ("https://evil.example.org", "null", None):
             refused = ask(method, path, "ADMIN", origin)
             assert (refused.status_code, "rigin" in refused.json()["detail"]) == (403, True), (asked, origin)
+
+
+def test_the_list_has_paused_dags(ask: Ask) -> None:
+    dag_id = "dynamic_table__lake__sales__numbers"
+    with create_session() as session:
+        session.add(DagBundleModel(name="dags"))
+        session.add(DagModel(dag_id=dag_id, bundle_name="dags", fileloc="f.py", is_paused=True, tags=[]))
+    (listed,) = ask("GET", "/v3/dynamic-tables", "VIEWER").json()["tables"]
+    assert (listed["dagPaused"], listed["state"]) == (True, "PAUSED")
+    delay = ask("GET", f"/v3/dynamic-tables/{TABLE}/delay", "VIEWER").json()
+    assert (delay["cause"], delay["turn"]) == ("PAUSED", f"A user unpauses the DAG of {TABLE}.")
+    with create_session() as session:
+        session.delete(session.get(DagModel, dag_id))
+    assert ask("GET", "/v3/dynamic-tables", "VIEWER").json()["tables"][0]["state"] == "NO_VERSION"
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])

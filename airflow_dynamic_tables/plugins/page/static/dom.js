@@ -105,6 +105,14 @@ export function lagBar(table) {
   );
 }
 
+// Only a complete share is 100 %.
+export const percentage = (share) => (share === null ? "–" : `${Math.floor(share * 1000) / 10} %`);
+
+export function withinFreshness(table) {
+  if (table.shareOfWeek === null) return none();
+  return el("span", {}, `${percentage(table.shareOfDay)} in 24 h, ${percentage(table.shareOfWeek)} in 7 d`);
+}
+
 export function refreshBadge(state) {
   if (!state) return none();
   const kinds = { SUCCEEDED: "good", RUNNING: "busy", SKIPPED: "idle", QUARANTINED: "warn" };

@@ -1,7 +1,7 @@
 // The list of all tables: search, filters, and sorting.
 
 import { allTables } from "./api.js";
-import { badge, el, lagBar, none, refreshBadge, showError, stateBadge, tableHref, time, words } from "./dom.js";
+import { badge, el, lagBar, none, percentage, refreshBadge, showError, stateBadge, tableHref, time, words } from "./dom.js";
 
 const when = (text) => (text ? new Date(text).getTime() : null);
 
@@ -10,6 +10,7 @@ const COLUMNS = [
   { id: "state", title: "State", key: (table) => urgency(table), cell: stateBadge },
   { id: "freshness", title: "Freshness", key: (table) => table.freshnessSeconds, cell: (table) => table.freshness || none() },
   { id: "lag", title: "Lag", key: (table) => share(table), cell: lagBar },
+  { id: "share", title: "Within freshness, 7 d", key: (table) => table.shareOfWeek, cell: (table) => percentage(table.shareOfWeek) },
   { id: "mode", title: "Mode", key: (table) => table.refreshMode, cell: (table) => table.refreshMode.toLowerCase() || none() },
   { id: "last", title: "Last refresh", key: (table) => when(table.lastStartedAt), cell: lastCell },
   { id: "next", title: "Next refresh", key: (table) => when(table.nextRefresh), cell: (table) => time(table.nextRefresh) },

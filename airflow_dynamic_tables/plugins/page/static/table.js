@@ -27,6 +27,7 @@ import {
   stateBadge,
   tableHref,
   time,
+  withinFreshness,
 } from "./dom.js";
 import { drawLineage } from "./lineage.js";
 import { drawCalendar } from "./calendar.js";
@@ -349,6 +350,7 @@ function showHead() {
   const facts = [
     ["Freshness", table.freshness || none()],
     ["Lag", lagBar(table)],
+    ["Within freshness", withinFreshness(table)],
     ["Fresh up to", time(table.freshUntil, clock)],
     ["Mode", table.refreshMode.toLowerCase()],
     ["Version", table.version === null ? none() : `v${table.version}`],
