@@ -60,13 +60,16 @@ def settings() -> Iterator[str]:
     """Yield the reference of the options of Airflow's configuration."""
     options = get_provider_info()["config"]["dynamic_tables"]["options"]
     rows = (
-        (f"`{name}`", option["type"], f"`{option['default']}`" if option["default"] else "", _line(option["description"]))
+        (
+            f"`{name}`",
+            _line(option["description"]),
+            option["type"],
+            f"`{option['default']}`" if option["default"] else "empty",
+            option["version_added"],
+        )
         for name, option in options.items()
     )
-    since = (option["version_added"] for option in options.values())
-    return _table(
-        ("option", "type", "default", "meaning", "since"), ((*row, added) for row, added in zip(rows, since, strict=True))
-    )
+    return _table(("option", "meaning", "type", "default", "since"), rows)
 
 
 class _NoAccess:

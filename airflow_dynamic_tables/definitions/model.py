@@ -307,7 +307,7 @@ class DynamicTable:
     timezone: Annotated[str, Key(shared=True, kept=True, decides=Decides.ROWS)] = "UTC"
     options: Annotated[Mapping[str, str], Key(kept=True)] = field(default_factory=dict)
     format: Annotated[str, Key(kept=True, decides=Decides.ROWS, see="guide.md#which-format")] = DEFAULT_FORMAT
-    atomicity: Annotated[str, Key(kept=True, see="refreshes.md#without-atomicity")] = "staged"
+    atomicity: Annotated[str, Key(kept=True, see="formats.md#without-atomicity")] = "staged"
     initial: Annotated[
         Initial,
         Key(
@@ -328,17 +328,17 @@ class DynamicTable:
         Key(
             "What a scheduled refresh does about older partitions whose sources changed after they were made: `report` (the "
             "default) names them, `refresh` replaces them, too, and `ignore` does not look for them.",
-            see="refreshes.md#late-changes",
+            see="late-changes.md",
         ),
     ] = LatePolicy.REPORT
-    on_change: Annotated[Mapping[str, OnChange], Key(see="refreshes.md#late-changes")] = field(default_factory=dict)
+    on_change: Annotated[Mapping[str, OnChange], Key(see="late-changes.md")] = field(default_factory=dict)
     max_lag: Annotated[Mapping[str, timedelta], Key(see="airflow.md#waiting-for-parents")] = field(default_factory=dict)
     frozen: Annotated[
         str | None,
         Key(
             "Partitions that refreshes leave as they are, by comparisons of keys with values, e.g. `ds < {now - 30 days}`.",
             in_defaults=False,
-            see="refreshes.md#frozen-partitions",
+            see="late-changes.md#frozen-partitions",
         ),
     ] = None
     max_partitions_per_commit: Annotated[
@@ -347,7 +347,7 @@ class DynamicTable:
             "Most partitions that one commit of an incremental table replaces; a refresh of more makes several commits.",
             in_defaults=False,
             limits={"ge": 1, "le": 10_000},
-            see="refreshes.md#several-commits",
+            see="incremental.md#several-commits",
         ),
     ] = None
     float_tolerance: Annotated[
@@ -356,10 +356,10 @@ class DynamicTable:
             "Difference of floating-point numbers, relative to the larger one, by which merged sums may differ from a complete "
             "computation, e.g. `1e-9`; a verification accepts it.",
             limits={"ge": 1e-15, "le": 1e-3},
-            see="refreshes.md#floating-point-numbers",
+            see="incremental.md#floating-point-numbers",
         ),
     ] = None
-    verify_every: Annotated[timedelta | None, Key(see="refreshes.md#daily-verification")] = None
+    verify_every: Annotated[timedelta | None, Key(see="incremental.md#daily-verification")] = None
     partition_events: Annotated[
         PartitionEvents,
         Key(
