@@ -192,7 +192,7 @@ _SHORT = {"max_length": 250}
 
 _Callbacks = tuple[Callback, ...] | None
 
-_TOLD = "airflow.md#notifications"
+_TOLD = "notifications.md"
 _VERSIONS = ("versions_to_keep", "version_max_age")
 
 
@@ -234,7 +234,7 @@ class DynamicTable:
     mode: RefreshMode
     mode_reason: str
     cron: Annotated[str | None, Key(names=("schedule",))]
-    on: Annotated[Updates | None, Key(see="#refreshed-on-updates")] = None
+    on: Annotated[Updates | None, Key(see="#refresh-on-asset-updates")] = None
     wait_for: Annotated[tuple[AwaitedData, ...], Key(kept=True, see="#waiting-for-data")] = ()
     partition_keys: Annotated[
         tuple[str, ...], Key(names=("partitioned_by",), kept=True, decides=Decides.ROWS, see="#partition-keys")
@@ -299,7 +299,7 @@ class DynamicTable:
         Key(
             "What to call once when the table lies further behind than allowed, also if its DAG is paused.",
             part=AirflowPart.FRESHNESS_CALLBACK,
-            see="airflow.md#late-tables",
+            see="notifications.md#late-tables",
         ),
     ] = None
     deadline: Annotated[Deadline | None, Key(part=AirflowPart.DAG_OTHER, see=_TOLD)] = None
@@ -332,7 +332,7 @@ class DynamicTable:
         ),
     ] = LatePolicy.REPORT
     on_change: Annotated[Mapping[str, OnChange], Key(see="late-changes.md")] = field(default_factory=dict)
-    max_lag: Annotated[Mapping[str, timedelta], Key(see="airflow.md#waiting-for-parents")] = field(default_factory=dict)
+    max_lag: Annotated[Mapping[str, timedelta], Key(see="waiting.md#waiting-for-parents")] = field(default_factory=dict)
     frozen: Annotated[
         str | None,
         Key(
@@ -365,7 +365,7 @@ class DynamicTable:
         Key(
             "Whether each partition that a refresh replaced has an asset event with its name as partition key, besides the "
             "event of the table: `off` (the default) or `changed`.",
-            see="airflow.md#events-of-partitions",
+            see="assets.md#events-of-partitions",
         ),
     ] = PartitionEvents.OFF
     partition_events_limit: Annotated[
@@ -373,7 +373,7 @@ class DynamicTable:
         Key(
             "Most partitions with an event each per task; default 50. If there are more, only the table has its event.",
             limits={"ge": 1, "le": 1_000},
-            see="airflow.md#events-of-partitions",
+            see="assets.md#events-of-partitions",
         ),
     ] = 50
     suspend_after_failures: Annotated[
