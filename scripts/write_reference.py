@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from airflow_dynamic_tables.api.app import make_app
 from airflow_dynamic_tables.api.desk import AppComponents
-from airflow_dynamic_tables.cli.command_index import INDEX, index
+from airflow_dynamic_tables.cli.arguments import Argument
+from airflow_dynamic_tables.cli.command_index import INDEX, Command, CommandGroup, all_commands, index, sections
 from airflow_dynamic_tables.definitions.declarations.settings import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.model import KEYS, Key
@@ -17,6 +18,9 @@ from airflow_dynamic_tables.get_provider_info import get_provider_info
 DOCS = Path(__file__).parents[1] / "docs"
 FIRST = ("name", "query", "freshness", "partitioned_by", "options", "comment", "expectations", "on_failure_callback", "format")
 """Keys with which a table can live for a long time; all others are below a fold."""
+
+MANY = 6
+"""Number of commands from which on an option is listed once for all of them."""
 
 BEGIN, END = "<!-- scripts/write_reference.py writes from here -->", "<!-- to here -->"
 
@@ -54,6 +58,43 @@ def _keys(keys: Mapping[str, Key]) -> Iterator[str]:
 def _meaning(name: str, key: Key) -> str:
     said = _line(TableDeclaration.model_fields[name].description)
     return f"{said} [More]({key.see})" if key.see else said
+
+
+def commands() -> Iterator[str]:
+    """Yield the reference of the commands and their options."""
+    found = list(all_commands())
+    arguments = [argument for _, command in _single(found) for argument in command.arguments]
+    shared = [each for each in arguments if arguments.count(each) >= MANY and each.flags[0].startswith("-")]
+    once = [each for number, each in enumerate(shared) if each not in shared[:number]]
+    yield from _table(("option of most commands", "meaning"), ((f"`{_written(each)}`", _cell(each.help)) for each in once))
+    for title, members in sections(found).items():
+        rows = (
+            (f"`{name}`", command.help, "<br>".join(_argument(each) for each in command.arguments if each not in shared))
+            for name, command in _single(members)
+        )
+        yield from ("", f"### Commands: {title}", "", *_table(("command", "purpose", "arguments and options"), rows))
+
+
+def _single(members: Iterable[Command | CommandGroup]) -> Iterator[tuple[str, Command]]:
+    for each in members:
+        if isinstance(each, CommandGroup):
+            yield from ((f"{each.name} {inner.name}", inner) for inner in each.commands)
+        else:
+            yield each.name, each
+
+
+def _argument(argument: Argument) -> str:
+    return f"`{_written(argument)}`: {_cell(argument.help)}"
+
+
+def _written(argument: Argument) -> str:
+    value = argument.options.get("metavar") or "|".join(argument.options.get("choices", ()))
+    text = f"{', '.join(argument.flags)} {value}".strip() if argument.flags[0].startswith("-") else str(value)
+    return text.replace("|", "\\|")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("%%", "%")
 
 
 def settings() -> Iterator[str]:
@@ -165,7 +206,12 @@ def _line(text: str | None) -> str:
     return " ".join((text or "").replace("``", "`").split())
 
 
-PAGES: Mapping[str, Callable[[], Iterator[str]]] = {"definitions.md": keys, "airflow.md": settings, "rest.md": routes}
+PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
+    "definitions.md": keys,
+    "cli.md": commands,
+    "airflow.md": settings,
+    "rest.md": routes,
+}
 """What is written on each page."""
 
 if __name__ == "__main__":

@@ -234,8 +234,8 @@ class DynamicTable:
     mode: RefreshMode
     mode_reason: str
     cron: Annotated[str | None, Key(names=("schedule",))]
-    on: Annotated[Updates | None, Key(see="#refresh-on-asset-updates")] = None
-    wait_for: Annotated[tuple[AwaitedData, ...], Key(kept=True, see="#waiting-for-data")] = ()
+    on: Annotated[Updates | None, Key(see="assets.md#refresh-on-asset-updates")] = None
+    wait_for: Annotated[tuple[AwaitedData, ...], Key(kept=True, see="waiting.md#waiting-for-data")] = ()
     partition_keys: Annotated[
         tuple[str, ...], Key(names=("partitioned_by",), kept=True, decides=Decides.ROWS, see="#partition-keys")
     ] = ()

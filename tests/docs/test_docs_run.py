@@ -286,7 +286,7 @@ def test_the_definitions_page_has_every_key() -> None:
     assert {key for key in keys if not re.search(rf"\b{key}\b", text)} == set()
 
 
-@pytest.mark.parametrize("name", ["definitions.md", "airflow.md", "rest.md"])
+@pytest.mark.parametrize("name", ["definitions.md", "cli.md", "airflow.md", "rest.md"])
 def test_the_reference_is_that_of_the_code(name: str) -> None:
     script = ROOT / "scripts" / "write_reference.py"
     written = runpy.run_path(str(script))
