@@ -154,6 +154,7 @@ def test_a_dynamic_table_is_described_with_its_statistics(lake: Look, dynamic_ta
     assert lake("partitions", "daily_revenue", "--partition", "ds=2024-01-01") == []
     refused = dynamic_tables("partitions", "total")
     assert (refused.code, refused.err) == (1, "Table sales.total in catalog lake is not partitioned.\n")
+    assert "is not partitioned" in dynamic_tables("partitions", "total", "--status").err
 
 
 def test_what_does_not_exist(lake: Look, dynamic_tables: Run) -> None:  # noqa: ARG001
@@ -215,6 +216,11 @@ def test_a_refresh_reads_a_view_and_calls_a_function(lake: Look, dynamic_tables:
         ({"ds": "2024-01-01"}, 1),
         ({"ds": "2024-01-02"}, 1),
     ]
+    made = lake("partitions", "daily_revenue", "--status", "--partition", "ds=2024-01-02")
+    assert [(one["name"], one["exists"], one["version"], one["quarantined"]) for one in made] == [
+        ("ds=2024-01-02", True, 1, False)
+    ]
+    assert dynamic_tables("partitions", "daily_revenue", "--status").out.count("ds=2024-01-0") == 2
     columns = lake("describe", "daily_revenue")["statistics"]["columns"]
     assert (columns["revenue"]["nulls"], columns["revenue"]["minimum"], columns["revenue"]["maximum"]) == (0, "14", "22")
     assert "2024-01-02" in dynamic_tables("describe", "daily_revenue").out

@@ -33,6 +33,26 @@ def test_a_table_is_suspended_and_resumed(dynamic_tables: Run) -> None:
     assert (change["before"], change["after"], change["reason"]) == ("SUSPENDED", "RUNNING", "")
 
 
+def test_why_late_names_the_first_table_that_stopped_and_who_must_act(dynamic_tables: Run, numbers: Path) -> None:
+    numbers.write_text(
+        numbers.read_text().replace(
+            "}]", "}, {name: lake.sales.sums, freshness: 1 hour, query: SELECT sum(x) AS x FROM lake.sales.numbers}]"
+        )
+    )
+    never = json.loads(dynamic_tables("why", "sums", "--late", "-o", "json").out)
+    assert (never["stopped"], never["cause"]) == ("lake.sales.numbers", "NO_VERSION")
+    assert never["path"] == ["lake.sales.numbers", "lake.sales.sums"]
+    assert dynamic_tables("refresh", "numbers").code == 0
+    fine = dynamic_tables("why", "numbers", "--late")
+    assert (fine.code, fine.out) == (0, "")
+    assert fine.err == "lake.sales.numbers is not late, and no refresh of it has stopped.\n"
+    assert dynamic_tables("suspend", "numbers", "--reason", "it moves").code == 0
+    shown = dynamic_tables("why", "sums", "--late").out
+    assert "it moves" in shown
+    assert "A user resumes lake.sales.numbers." in shown
+    assert dynamic_tables("why", "sums", "ds=2024-01-01", "--late").code == 2
+
+
 def test_a_table_is_renamed_and_dropped(dynamic_tables: Run) -> None:
     assert dynamic_tables("refresh", "numbers").code == 0
     renamed = dynamic_tables("rename", "numbers", "others", "-o", "json")

@@ -14,7 +14,7 @@ from airflow_dynamic_tables.cli import arguments as argument_types
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.arguments import OUTPUT, STATE, TABLE, Argument, flag
 from airflow_dynamic_tables.cli.command_index import command
-from airflow_dynamic_tables.cli.project import definitions, find_definitions, read_argument
+from airflow_dynamic_tables.cli.project import definitions, definitions_if_any, find_definitions, identifier, read_argument
 from airflow_dynamic_tables.cli.running import OK, USAGE
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.partitions import describe as describe_partition
@@ -22,6 +22,7 @@ from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.exceptions import DefinitionError
 from airflow_dynamic_tables.services import catalogs
 from airflow_dynamic_tables.services.catalogs import ObjectChange, ObjectDetails
+from airflow_dynamic_tables.services.refresh.partition_status import list_partitions as partition_status
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _COMMON = (*STATE, OUTPUT)
@@ -43,6 +44,7 @@ _REPLACE = flag("--replace", "replace an existing one of this name")
 _IF_EXISTS = flag("--if-exists", "do nothing when it is missing")
 _IF_NOT_EXISTS = flag("--if-not-exists", "do nothing when the name is taken")
 
+_STATUS = ("name", "exists", "version", "refreshed_at", "rows", "frozen", "quarantined")
 _COLUMNS = ("name", "type", "comment", "nulls", "minimum", "maximum")
 
 
@@ -92,11 +94,17 @@ def list_functions(arguments: Namespace) -> int:
             "only those that agree with this spec, e.g. ds=2024-01-01",
             {"metavar": "SPEC", "type": argument_types.partition},
         ),
+        flag(
+            "--status",
+            "of a dynamic table: show instead the version that made each, and whether it is frozen or in quarantine",
+        ),
         *_COMMON,
     ),
 )
 def list_partitions(arguments: Namespace) -> int:
     """List the partitions of a table with their sizes, as the table's own metadata or its catalog has them."""
+    if arguments.status:
+        return _partition_status(arguments)
     with workspace_of(arguments) as workspace:
         partitions = catalogs.partitions(workspace, arguments.table, arguments.partition)
     if arguments.output == "table":
@@ -104,6 +112,19 @@ def list_partitions(arguments: Namespace) -> int:
         output.rows(rows)
     else:
         output.listing(partitions, arguments.output)
+    return OK
+
+
+def _partition_status(arguments: Namespace) -> int:
+    name = identifier(arguments, arguments.table)
+    defined, _ = definitions_if_any(arguments)
+    wanted = (arguments.partition or {}).items()
+    with workspace_of(arguments) as workspace:
+        found = partition_status(workspace, name, defined.tables.get(name))
+    listed = [one for one in found if wanted <= one.values.items()]
+    output.listing(listed, arguments.output, _STATUS)
+    if not listed:
+        print(f"{name} has no such partition, or is not partitioned.", file=sys.stderr)
     return OK
 
 

@@ -36,6 +36,7 @@ from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.runners.base import Runner
 from airflow_dynamic_tables.runners.local.runner import LocalServerRunner, is_there
 from airflow_dynamic_tables.runners.registry import CONNECT_SCHEME, runner_for
+from airflow_dynamic_tables.services.delays import delay_of
 from airflow_dynamic_tables.services.lifecycle.suspending import note_failure
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.cascading import CascadeOutcome, CascadeStep, cascade
@@ -234,9 +235,10 @@ def sampled_change(arguments: Namespace) -> int:
 
 @command(
     "why",
-    "show which refreshes made the rows of a table, and from which versions of its sources",
+    "show which refreshes made the rows of a table, and from which versions of its sources; or why it is late",
     (
         TABLE,
+        flag("--late", "show instead where its delay began: the first table upstream that stopped, since when, and who must act"),
         Argument(
             ("partitions",),
             "only this partition, e.g. ds=2024-01-01, or a range (default: all)",
@@ -252,12 +254,29 @@ def why(arguments: Namespace) -> int:
     The state of the table is CHANGED if a refresh would make other rows now; that of a source, if it has changed since it
     was read. Nothing is written, and Spark is not needed.
     """
+    if arguments.late and arguments.partitions:
+        print("--late is about the table, not about partitions: leave the partitions out.", file=sys.stderr)
+        return USAGE
     defined, _ = definitions(arguments)
     table = named_table(defined, arguments.table)
+    if arguments.late:
+        return _delay(arguments, defined, table)
     asked = _partitions([arguments.partitions] if arguments.partitions else None, table)
     with quiet_workspace_of(arguments) as workspace:
         found = origins(workspace, defined, table, asked)
     output.listing(found, arguments.output, _ORIGIN)
+    return OK
+
+
+def _delay(arguments: Namespace, defined: Definitions, table: DynamicTable) -> int:
+    with quiet_workspace_of(arguments) as workspace:
+        found = delay_of(workspace, defined, table.identifier)
+    if arguments.output != "table":
+        output.record(found, arguments.output)
+    elif found.stopped is None:
+        print(f"{table.identifier} is not late, and no refresh of it has stopped.", file=sys.stderr)
+    else:
+        output.lines({name: value for name, value in items(found).items() if value})
     return OK
 
 
