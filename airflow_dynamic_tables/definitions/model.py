@@ -390,7 +390,7 @@ class DynamicTable:
         Key(
             "The name that the table had in its database: data, versions and history follow when the new name is deployed.",
             in_defaults=False,
-            see="deploying.md#another-name",
+            see="deploying.md#rename-a-table",
         ),
     ] = None
     spark: Annotated[SparkSettings, Key(kept=True)] = field(default_factory=SparkSettings)
