@@ -246,23 +246,25 @@ class DynamicTable:
         str | None, _dag("Name of the DAG on Airflow's pages; default: the full name of the table.", {"max_length": 2_000})
     ] = None
     access_control: Annotated[Mapping[str, tuple[str, ...]] | None, Key(part=AirflowPart.DAG)] = None
-    retries: Annotated[int | None, _task("How often a failed refresh is tried again; default 2.", _COUNT)] = None
+    retries: Annotated[int | None, _task("Number of further tries of a failed refresh; default 2.", _COUNT)] = None
     retry_delay: Annotated[
         timedelta | None, _task("Time between two tries, e.g. `5 minutes`, the default of a scheduled table.")
     ] = None
-    retry_exponential_backoff: Annotated[
-        int | None, _task("By how much the delay is multiplied after each try, e.g. 2.", _COUNT)
-    ] = None
+    retry_exponential_backoff: Annotated[int | None, _task("Factor by which the delay grows after each try, e.g. 2.", _COUNT)] = (
+        None
+    )
     max_retry_delay: Annotated[timedelta | None, _task("The longest time between two tries, e.g. `1 hour`.")] = None
     execution_timeout: Annotated[timedelta | None, _task("Time after which a refresh is stopped, e.g. `2 hours`.")] = None
-    dagrun_timeout: Annotated[timedelta | None, _dag("Time after which a run is failed, waiting for parents included.")] = None
-    max_consecutive_failed_dag_runs: Annotated[
-        int | None, _dag("After how many failed runs in a row Airflow pauses the DAG.", _COUNT)
+    dagrun_timeout: Annotated[
+        timedelta | None, _dag("Time after which a run fails, including the time in which it waits for parents.")
     ] = None
-    depends_on_past: Annotated[bool | None, _task("Whether a refresh needs that the one before it did not fail.")] = None
+    max_consecutive_failed_dag_runs: Annotated[
+        int | None, _dag("Number of failed runs in a row after which Airflow pauses the DAG.", _COUNT)
+    ] = None
+    depends_on_past: Annotated[bool | None, _task("Whether a refresh requires that the previous one did not fail.")] = None
     pool: Annotated[str | None, _task("Airflow pool of the refresh task.", _SHORT)] = None
-    pool_slots: Annotated[int | None, _task("How many slots of the pool it takes.", {**_COUNT, "ge": 1})] = None
-    priority_weight: Annotated[int | None, _task("The higher, the earlier the task gets a slot.")] = None
+    pool_slots: Annotated[int | None, _task("Number of slots of the pool that the task takes.", {**_COUNT, "ge": 1})] = None
+    priority_weight: Annotated[int | None, _task("Priority of the task: the higher, the earlier it gets a slot.")] = None
     weight_rule: Annotated[str | None, Key(part=AirflowPart.TASK)] = None
     queue: Annotated[str | None, _task("Queue of the Celery executor.", _SHORT)] = None
     executor: Annotated[
@@ -270,34 +272,32 @@ class DynamicTable:
     ] = None
     executor_config: Annotated[Mapping[str, Any] | None, Key(part=AirflowPart.TASK_OTHER)] = None
     is_paused_upon_creation: Annotated[
-        bool | None, _dag("Whether a new DAG waits until somebody unpauses it; default: as Airflow is configured.")
+        bool | None, _dag("Whether a new DAG is paused until a user unpauses it; default: as Airflow is configured.")
     ] = None
     on_execute_callback: Annotated[
-        _Callbacks, _callback("What to call when a refresh begins, and again after it waited for parents.")
+        _Callbacks, _callback("Callback when a refresh begins, and again after it waited for parents.")
     ] = None
     on_failure_callback: Annotated[
         _Callbacks,
-        _callback(
-            "What to call when a refresh failed for good: `module:function`, or `{notifier: module:class, arguments: {…}}`."
-        ),
+        _callback("Callback when a refresh failed for good: `module:function`, or `{notifier: module:class, arguments: {…}}`."),
     ] = None
-    on_success_callback: Annotated[_Callbacks, _callback("What to call when a refresh succeeded.")] = None
-    on_retry_callback: Annotated[_Callbacks, _callback("What to call when a refresh failed and is tried again.")] = None
-    on_skipped_callback: Annotated[_Callbacks, _callback("What to call when a refresh was skipped.")] = None
+    on_success_callback: Annotated[_Callbacks, _callback("Callback when a refresh succeeded.")] = None
+    on_retry_callback: Annotated[_Callbacks, _callback("Callback when a refresh failed and is tried again.")] = None
+    on_skipped_callback: Annotated[_Callbacks, _callback("Callback when a refresh was skipped.")] = None
     dag_on_failure_callback: Annotated[
         _Callbacks,
         _callback(
-            "What to call when a run failed, also one that no task could tell of, as after `dagrun_timeout`.",
+            "Callback when a run failed, also if no task could report it, as after `dagrun_timeout`.",
             AirflowPart.DAG_CALLBACK,
         ),
     ] = None
     dag_on_success_callback: Annotated[
-        _Callbacks, _callback("What to call when a run succeeded, also one whose refresh was skipped.", AirflowPart.DAG_CALLBACK)
+        _Callbacks, _callback("Callback when a run succeeded, also if its refresh was skipped.", AirflowPart.DAG_CALLBACK)
     ] = None
     on_late_callback: Annotated[
         _Callbacks,
         Key(
-            "What to call once when the table lies further behind than allowed, also if its DAG is paused.",
+            "Callback, called once when the table is further behind than allowed, also if its DAG is paused.",
             part=AirflowPart.FRESHNESS_CALLBACK,
             see="notifications.md#late-tables",
         ),
@@ -311,23 +311,23 @@ class DynamicTable:
     initial: Annotated[
         Initial,
         Key(
-            "What the first scheduled refresh makes of a table with time partitions: `all` that its sources have (the default; "
-            "from `start_date` on, if there is one), or the `latest` partitions.",
+            "Partitions that the first scheduled refresh of a table with time partitions makes: `all` that its sources have (the "
+            "default; from `start_date` on, if there is one), or the `latest`.",
             see="time.md#missed-ticks",
         ),
     ] = Initial.ALL
     skip_unchanged: Annotated[
         bool,
         Key(
-            "Whether a scheduled refresh is left out while nothing that the query reads has changed; default `true`.",
+            "Whether a scheduled refresh is skipped if no input changed; default `true`.",
             see="refreshes.md#skipping-unchanged-refreshes",
         ),
     ] = True
     late: Annotated[
         LatePolicy,
         Key(
-            "What a scheduled refresh does about older partitions whose sources changed after they were made: `report` (the "
-            "default) names them, `refresh` replaces them, too, and `ignore` does not look for them.",
+            "How a scheduled refresh treats older partitions whose sources changed after they were made: `report` (the default) "
+            "names them, `refresh` also replaces them, and `ignore` does not look for them.",
             see="late-changes.md",
         ),
     ] = LatePolicy.REPORT
@@ -344,7 +344,7 @@ class DynamicTable:
     max_partitions_per_commit: Annotated[
         int | None,
         Key(
-            "Most partitions that one commit of an incremental table replaces; a refresh of more makes several commits.",
+            "Maximum number of partitions in one commit of an incremental table; a refresh of more makes several commits.",
             in_defaults=False,
             limits={"ge": 1, "le": 10_000},
             see="incremental.md#several-commits",
@@ -371,7 +371,7 @@ class DynamicTable:
     partition_events_limit: Annotated[
         int,
         Key(
-            "Most partitions with an event each per task; default 50. If there are more, only the table has its event.",
+            "Maximum number of partitions with an event per task; default 50. If there are more, only the table has an event.",
             limits={"ge": 1, "le": 1_000},
             see="assets.md#events-of-partitions",
         ),
@@ -379,7 +379,7 @@ class DynamicTable:
     suspend_after_failures: Annotated[
         int | None,
         Key(
-            "After how many scheduled refreshes in a row that failed the table is suspended; default 5, 0: never.",
+            "Number of failed scheduled refreshes in a row after which the table is suspended; default 5, 0: never.",
             limits={"ge": 0, "le": 1_000},
             see="refreshes.md#failures-in-a-row",
         ),
