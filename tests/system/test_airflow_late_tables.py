@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.dag_factory import FRESHNESS_DAG
 from tests.support.airflow import Stack, until
 
 pytestmark = [pytest.mark.system, pytest.mark.postgres]
 
 CHAT = """
+import time
 from pathlib import Path
 
 from airflow.sdk import BaseNotifier
@@ -27,7 +30,7 @@ class Chat(BaseNotifier):
 
     def notify(self, context):
         with (Path(__file__).parents[1] / "late.txt").open("a") as file:
-            file.write(self.text + "\\n")
+            file.write(f"{self.text} at {time.time()}\\n")
 """
 
 TABLES = """
@@ -38,6 +41,10 @@ dynamic_tables:
     query: SELECT 1 AS x
     on_late_callback: {notifier: "late_chat:Chat", arguments: {text: "{{ dynamic_table.identifier }} by {{ dag.dag_id }}"}}
 """
+
+TABLE = TableIdentifier("lake", "lateness", "paused")
+LONGEST = timedelta(minutes=2)
+"""The longest time from the limit of a table to the notice."""
 
 DAG = "dynamic_table__lake__lateness__paused"
 
@@ -60,6 +67,12 @@ def test_a_table_of_a_paused_dag_is_notified_once(stack: Stack, told: Path) -> N
     until("notice", told.exists)
     ended = len(stack.runs(FRESHNESS_DAG, state="success"))
     until("checks after the notice", lambda: len(stack.runs(FRESHNESS_DAG, state="success")) >= ended + 2)
-    assert told.read_text() == f"lake.lateness.paused by {FRESHNESS_DAG}\n"
+    (notice,) = told.read_text().splitlines()
+    text, _, sent_at = notice.partition(" at ")
+    assert text == f"{TABLE} by {FRESHNESS_DAG}"
+    with stack.airflow.workspace() as workspace:
+        limit = workspace.ledger.watched()[TABLE].late_from
+    assert limit is not None
+    assert timedelta() <= datetime.fromtimestamp(float(sent_at), UTC) - limit <= LONGEST
     assert stack.runs(FRESHNESS_DAG, state="failed") == []
     assert stack.runs(DAG) == []
