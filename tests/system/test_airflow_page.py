@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import pytest
 from playwright.sync_api import Browser, Frame, Locator, Page, expect, sync_playwright
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import QuarantinedError
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
@@ -24,7 +26,7 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from tests.support.airflow import Airflow, Components, embedded, until
 from tests.support.ports import free_port
-from tests.support.pyarrow_job import write_numbers
+from tests.support.pyarrow_job import write_days, write_numbers
 from tests.support.suite import missing_service
 
 pytestmark = [pytest.mark.system, pytest.mark.large]
@@ -36,10 +38,18 @@ defaults: {{catalog: lake, database: sales, freshness: 1 day}}
 dynamic_tables:
 - {{name: numbers, query: SELECT 1 AS x, comment: {json.dumps(HOSTILE)}, expectations: [{{row_count: {{min: 2}}}}]}}
 - {{name: copied, query: SELECT x FROM numbers}}
+- name: days
+  partitioned_by: [ds]
+  frozen: ds < '2024-01-02'
+  options: {{partition.fields.ds.date-formatter: yyyy-MM-dd}}
+  expectations: [{{row_count: {{min: 2}}}}]
+  query: SELECT '2024-03-01' AS ds, 1 AS n
 """
 MANY = 1_000
+ALL = MANY + 3
 PAINTED_SECONDS = 2.0
 DAG = "dynamic_table__lake__sales__numbers"
+DAYS = {"2024-01-01": (1, 2), "2024-01-02": (1, 2, 3), "2024-01-03": (1,)}
 
 
 @dataclass(frozen=True)
@@ -97,7 +107,7 @@ def token(client: httpx.Client, user: str, password: str) -> str:
 
 
 def fill(airflow: Airflow) -> None:
-    """Make two versions of a table and leave a third refresh in quarantine."""
+    """Make two versions of a table and leave a third refresh in quarantine; the same with days of another table."""
     tables = load_definitions(airflow.definitions / "sales.yaml").tables
     numbers = tables[TableIdentifier("lake", "sales", "numbers")]
     now = datetime.now(UTC)
@@ -107,6 +117,12 @@ def fill(airflow: Airflow) -> None:
                 request = RefreshRequest(numbers, {}, now - timedelta(days=age), f"r{age}", f"o{age}")
                 run(workspace, request, partial(write_numbers, numbers=rows))
         ensure(workspace, tables[TableIdentifier("lake", "sales", "copied")])
+        days = tables[TableIdentifier("lake", "sales", "days")]
+        for day, written in DAYS.items():
+            partition = PartitionSet.of([{"ds": day}])
+            request = RefreshRequest(days, {}, now, day, day, partitions=partition, replaces_frozen=True)
+            with suppress(QuarantinedError):
+                run(workspace, request, partial(write_days, days={day: written}))
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +192,7 @@ def test_a_thousand_tables_need_two_requests_and_no_wait_for_the_first_paint(ope
     painted = []
     for _ in range(3):
         page = open_page("/v3/page/index.html")
-        expect(page.locator("#tables tbody tr")).to_have_count(MANY + 2, timeout=60_000)
+        expect(page.locator("#tables tbody tr")).to_have_count(ALL, timeout=60_000)
         entries = page.evaluate("performance.getEntriesByType('resource').map((one) => one.name)")
         assert len([name for name in entries if "/v3/dynamic-tables" in name]) == 2, entries
         painted.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000"))
@@ -186,7 +202,7 @@ def test_a_thousand_tables_need_two_requests_and_no_wait_for_the_first_paint(ope
 def test_search_filter_and_order(open_page: Open) -> None:
     page = open_page("/v3/page/index.html")
     rows = page.locator("#tables tbody tr")
-    expect(rows).to_have_count(MANY + 2, timeout=30_000)
+    expect(rows).to_have_count(ALL, timeout=30_000)
     page.get_by_label("Search").fill("many t00")
     expect(rows).to_have_count(100)
     page.get_by_role("button", name="Table").click()
@@ -197,8 +213,8 @@ def test_search_filter_and_order(open_page: Open) -> None:
     expect(rows.first).to_contain_text("t0099", timeout=30_000)
     page.get_by_label("Search").fill("")
     page.get_by_label("State").select_option("Quarantined")
-    expect(rows).to_have_count(1)
-    expect(rows).to_contain_text("lake.sales.numbers")
+    expect(rows).to_have_count(2)
+    expect(rows).to_contain_text(["lake.sales.numbers", "lake.sales.days"])
 
 
 def test_the_tab_of_a_dag_shows_its_table_and_leads_out_of_its_frame(open_page: Open, site: Site) -> None:
@@ -276,6 +292,50 @@ def test_buttons_do_what_they_say(open_page: Open, site: Site) -> None:
     page.get_by_role("button", name="Resume…").click()
     page.get_by_role("dialog").get_by_role("button", name="Resume").click()
     expect(page.get_by_role("button", name="Suspend…")).to_be_visible(timeout=30_000)
+
+
+def test_a_day_in_quarantine_is_published_and_made_in_the_calendar(open_page: Open, site: Site) -> None:
+    page = open_page("/v3/page/table.html?table=lake.sales.days#partitions")
+    january = page.get_by_role("region", name="January 2024")
+    expect(january.get_by_role("img", name="2024-01-01: frozen, 2 rows")).to_be_visible(timeout=30_000)
+    expect(january.get_by_role("img", name="2024-01-02: made, 3 rows")).to_be_visible()
+    expect(january.get_by_role("img", name="2024-01-03: quarantined")).to_be_visible()
+
+    page.get_by_role("tab", name="Expectations").click()
+    page.get_by_role("button", name="Publish…").click()
+    dialog = page.get_by_role("dialog", name="Publish the refresh in quarantine")
+    expect(dialog).to_contain_text("row_count: 1 rows; at least 2 expected")
+    expect(dialog).to_contain_text("It replaces ds=2024-01-03.")
+    dialog.get_by_role("button", name="Publish").click()
+    expect(page.get_by_text("Published.")).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("No refresh is in quarantine.")).to_be_visible(timeout=30_000)
+    page.get_by_role("tab", name="Partitions").click()
+    expect(january.get_by_role("img", name="2024-01-03: made, 1 rows")).to_be_visible(timeout=30_000)
+    assert len(site.airflow.rows("lake.sales.days")) == sum(map(len, DAYS.values()))
+
+
+def test_a_refresh_shows_its_plan_first_and_is_followed_to_its_end(open_page: Open, site: Site) -> None:
+    headers = {"Authorization": f"Bearer {site.tokens['admin']}"}
+    runs = f"/api/v2/dags/{DAG}/dagRuns"
+    with httpx.Client(base_url=site.url, timeout=60, trust_env=False, headers=headers) as client:
+        client.patch(f"/api/v2/dags/{DAG}", json={"is_paused": True}).raise_for_status()
+        page = open_page("/v3/page/table.html?table=lake.sales.numbers")
+        page.get_by_role("button", name="Refresh…").click()
+        dialog = page.get_by_role("dialog", name="Refresh lake.sales.numbers")
+        expect(dialog).to_contain_text("Expected duration", timeout=30_000)
+        dialog.get_by_role("button", name="Refresh", exact=True).click()
+        expect(dialog.get_by_role("alert")).to_contain_text("paused", timeout=30_000)
+        client.patch(f"/api/v2/dags/{DAG}", json={"is_paused": False}).raise_for_status()
+        dialog.get_by_role("button", name="Refresh", exact=True).click()
+        expect(page.get_by_role("status").first).to_contain_text(re.compile("The refresh is (accepted|running)"), timeout=30_000)
+        (requested,) = client.get(runs).raise_for_status().json()["dag_runs"]
+        assert requested["dag_run_id"].startswith("rest__")
+        link = page.get_by_role("link", name="Open the run in Airflow").get_attribute("href")
+        assert str(link).endswith(f"/prod/dags/{DAG}/runs/{requested['dag_run_id']}")
+        client.patch(f"{runs}/{requested['dag_run_id']}", json={"state": "failed"}).raise_for_status()
+        # Airflow skips a task that has not begun.
+        expect(page.get_by_text("The refresh ended: skipped.")).to_be_visible(timeout=60_000)
+        client.patch(f"/api/v2/dags/{DAG}", json={"is_paused": True}).raise_for_status()
 
 
 def test_a_viewer_is_told_why_a_button_does_nothing(open_page: Open) -> None:

@@ -10,7 +10,7 @@ const COLUMNS = [
   { id: "state", title: "State", key: (table) => urgency(table), cell: stateBadge },
   { id: "freshness", title: "Freshness", key: (table) => table.freshnessSeconds, cell: (table) => table.freshness || none() },
   { id: "lag", title: "Lag", key: (table) => share(table), cell: lagBar },
-  { id: "share", title: "Within freshness, 7 d", key: (table) => table.shareOfWeek, cell: (table) => percentage(table.shareOfWeek) },
+  { id: "share", title: "In time, 7 d", key: (table) => table.shareOfWeek, cell: (table) => percentage(table.shareOfWeek) },
   { id: "mode", title: "Mode", key: (table) => table.refreshMode, cell: (table) => table.refreshMode.toLowerCase() || none() },
   { id: "last", title: "Last refresh", key: (table) => when(table.lastStartedAt), cell: lastCell },
   { id: "next", title: "Next refresh", key: (table) => when(table.nextRefresh), cell: (table) => time(table.nextRefresh) },
