@@ -494,7 +494,7 @@ def test_a_table_of_another_scheduler_has_no_dag(folder: Path, caplog: pytest.Lo
         "- {name: lake.sales.always, freshness: 1 second, query: SELECT 1 AS x, scheduler: dolphinscheduler}\n"
     )
     assert load(folder).keys() == {DAILY, TOTALS, MAINTENANCE_DAG}
-    assert "elsewhere.yaml:3:1: lake.sales.nowhere: nobody brings a scheduler 'dolfin'; known are airflow, dolph" in caplog.text
+    assert "elsewhere.yaml:3:1: lake.sales.nowhere: there is no scheduler 'dolfin'; known are airflow, dolph" in caplog.text
     assert "elsewhere.yaml:4:1: lake.sales.shared: only Airflow refreshes several tables in one 'dag'" in caplog.text
     assert "elsewhere.yaml:5:1: lake.sales.always: only Airflow refreshes by updates of assets, or all the time" in caplog.text
 
@@ -840,4 +840,4 @@ def test_a_broken_table_hides_no_other_of_its_group(grouped: Path, caplog: pytes
     dag = load(grouped)[SALES]
     assert len(dag.tasks) == 3
     assert f"{grouped}/broken.yaml:3:1: default.default.a: on_failure_callback: 'os:nothing' cannot be imported" in caplog.text
-    assert f"{grouped}/broken.yaml:4:1: default.default.b: nobody brings a scheduler 'dolfin'" in caplog.text
+    assert f"{grouped}/broken.yaml:4:1: default.default.b: there is no scheduler 'dolfin'" in caplog.text

@@ -377,8 +377,8 @@ class JdbcCatalog(CatalogOfOperations):
                 tie_commits(opened, name)
             if not is_made_here(opened, name):
                 raise UnsupportedError(
-                    f"{path} is of no refresh, and catalog {self.name} adopts only what somebody made anew of a table that "
-                    "was refreshed; choose another name for the table, or rename this one."
+                    f"{path} was not made by a refresh, and catalog {self.name} adopts only tables that replace a refreshed "
+                    "table; choose another name for the table, or rename this one."
                 )
         return True
 

@@ -122,7 +122,7 @@ class TableLayout:
             return self._fitted(returned)
         except SchemaEvolutionError as error:
             if self._can_become(returned, granted):
-                return self._anew(returned)
+                return self._recreated(returned)
             raise SchemaEvolutionError(f"{error} {self._way_out(is_possible=self._can_become(returned, self.rebuild))}") from None
 
     def is_kept(self, returned: Sequence[Column], partition_keys: tuple[str, ...]) -> bool:
@@ -146,7 +146,7 @@ class TableLayout:
             return all(old.type == new.type for old, new in zip(self.columns, returned, strict=False))
         return granted is not Rebuild.NOTHING
 
-    def _anew(self, returned: Sequence[Column]) -> tuple[Column, ...]:
+    def _recreated(self, returned: Sequence[Column]) -> tuple[Column, ...]:
         """The query's columns; a column with an existing name keeps its comment, unless it has a new one."""
         known = {column.name: column for column in self.columns}
         return tuple(replace(new, comment=_comment(known.get(new.name, new), new)) for new in returned)

@@ -197,7 +197,7 @@ def asset_reference(item: AssetItem, named: Named) -> AssetReference:
     if entry is None or isinstance(entry.declaration, TableDeclaration):
         return AssetReference(table=identifier)
     if not isinstance(entry.declaration, SourceDeclaration):
-        raise ValueError(f"{identifier} is a view, and nobody updates those; name the tables that it reads")
+        raise ValueError(f"{identifier} is a view, which is never refreshed; name the tables that it reads")
     uri = build_source(entry, entry.declaration).asset_uri
     if uri is None:
         raise ValueError(f"only who writes {identifier} knows its asset; write the URI that their DAG has as its outlet")

@@ -276,7 +276,7 @@ class GivenReader:
         order = [name for name in dict.fromkeys((*types, *written.columns)) if name not in unknown]
         columns = tuple(self._columns(order, types, written))
         if not columns and not self.mistakes:
-            self._tell(f"nobody says which columns {identifier} has; name them and their types under 'columns'")
+            self._tell(f"it is not known which columns {identifier} has; name them and their types under 'columns'")
         rows = self._cells(columns, written)
         return None if self.mistakes else GivenRows(identifier, columns, rows)
 

@@ -94,7 +94,7 @@ class DecideOperator(ReportsCommits, EmitsLineage):
             raise AirflowFailException(f"Nothing is in quarantine; see why {self.refresh_task_id} failed.")
         answer = event.get("chosen_options") or ()
         if ABORT in answer:
-            user = (event.get("responded_by_user") or {}).get("name") or "somebody"
+            user = (event.get("responded_by_user") or {}).get("name") or "a user"
             reject(workspace, stage.token, f"aborted by {user} in Airflow")
         version = publish(workspace, stage.token) if PUBLISH in answer else reconcile(workspace, stage.token)
         if version is not None:

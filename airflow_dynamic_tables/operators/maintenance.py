@@ -77,7 +77,7 @@ class SweepOperator(EmitsLineage):
             return None
         for table in tables:
             log.warning(
-                "%s is declared in %s no more. It keeps its rows, which nobody refreshes, until: dynamic-tables drop %s",
+                "%s is declared in %s no more. It keeps its rows, which are not refreshed, until: dynamic-tables drop %s",
                 *(table, self.definitions_path, table),
             )
         return [str(table) for table in tables]

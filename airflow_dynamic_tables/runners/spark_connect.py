@@ -330,8 +330,8 @@ class SparkConnectRunner(Runner):
             if waited > _LONGEST_WAIT_FOR_CORES:
                 self._finish(
                     f"The Spark Connect server {channel.endpoint} gave this job no core for {_LONGEST_WAIT_FOR_CORES:g} seconds: "
-                    "other queries hold them, or tasks that do not hear that they were cancelled; look at what it runs, or start "
-                    "it anew."
+                    "other queries hold them, or tasks that do not hear that they were cancelled; look at its jobs, or restart "
+                    "it."
                 )
                 return
             if waited > self._patience / 6 and not is_told:

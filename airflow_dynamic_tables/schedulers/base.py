@@ -147,7 +147,7 @@ def _class_of(name: str) -> type[WorkflowScheduler]:
     if not brought:
         known = known_schedulers()
         hint = did_you_mean(name, known) or f"; known are {', '.join(known)}"
-        raise ConfigurationError(f"Nobody brings a scheduler {shown(name)}{hint}.")
+        raise ConfigurationError(f"There is no scheduler {shown(name)}{hint}.")
     if len({entry.value for entry in brought}) > 1:
         values = " and ".join(sorted(entry.value for entry in brought))
         raise ConfigurationError(f"Scheduler {shown(name)} is brought twice, by {values}; uninstall one of the packages.")

@@ -124,7 +124,7 @@ class Growth:
             if one.batch.rewritten is not None:
                 rewritten = one.batch.rewritten
                 why = rewritten.obstacle
-                return f"partition {rewritten.name} of {name} was read before and is being written anew: {why}"
+                return f"partition {rewritten.name} of {name} was read before and is being rewritten: {why}"
         return None
 
     @property

@@ -52,7 +52,7 @@ def test_validate_tells_of_a_scheduler_that_nobody_brings(dynamic_tables: Run, p
     )
     ran = dynamic_tables("validate", "--without-spark")
     assert ran.code == 1
-    assert "sales.yaml:2:1: lake.sales.one: nobody brings a scheduler 'dolphinsheduler'; known are airflow, dolph" in ran.out
+    assert "sales.yaml:2:1: lake.sales.one: there is no scheduler 'dolphinsheduler'; known are airflow, dolph" in ran.out
 
 
 def test_definitions_are_checked_without_a_java_that_does_not_start(

@@ -108,7 +108,11 @@ class TestStateOfTheFirstRelease:
     def test_a_first_refresh_in_quarantine_can_only_be_aborted(self, dynamic_tables: Run) -> None:
         """0.1.0 created a table at its first commit, this release creates it before: there is none to publish into."""
         token = json.loads(dynamic_tables("history", "large_orders", "-o", "json").out)[0]["token"]
-        assert dynamic_tables("publish", token).code == 1
+        refused = dynamic_tables("publish", token)
+        assert refused.code == 1
+        assert "There is no table lake.sales.large_orders to publish into" in refused.err
+        assert "the refresh is of release 0.1.0, which created a table only at its first commit" in refused.err
+        assert f"refresh again: dynamic-tables abort {token}" in refused.err
         assert dynamic_tables("abort", token).code == 0
         assert json.loads(dynamic_tables("history", "large_orders", "-o", "json").out)[0]["state"] == "ABORTED"
 

@@ -134,7 +134,7 @@ MISTAKES = {
     ),
     "no columns": (
         customers(NOTHING),
-        ["{ | nobody says which columns lake.raw.customers has; name them and their types under 'columns'"],
+        ["{ | it is not known which columns lake.raw.customers has; name them and their types under 'columns'"],
     ),
     "a number in doubt": (
         customers("{rows: [{id: 1, n: 1.5}]}"),

@@ -145,7 +145,7 @@ def test_tables_that_nobody_declares_any_more(airflow: Airflow, tmp_path: Path, 
     assert airflow.maintain(path)["undeclared"] == []
     path.write_text("dynamic_tables:\n- {name: other, freshness: 1 day, query: SELECT 1 AS x}\n")
     assert airflow.maintain(path)["undeclared"] == ["default.default.t"]
-    assert "It keeps its rows, which nobody refreshes, until: dynamic-tables drop default.default.t" in caplog.text
+    assert "It keeps its rows, which are not refreshed, until: dynamic-tables drop default.default.t" in caplog.text
     path.write_text("dynamic_tables:\n- {name: other, freshness: 1 dya, query: SELECT 1 AS x}\n")
     assert airflow.maintain(path)["undeclared"] is None, "a mistake may hide its declaration"
     assert airflow.maintain()["undeclared"] is None

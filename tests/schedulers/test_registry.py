@@ -81,5 +81,5 @@ def test_nobody_takes_the_place_of_ours(site: Path) -> None:
 
 
 def test_an_unknown_one() -> None:
-    with pytest.raises(ConfigurationError, match="Nobody brings a scheduler airflwo; did you mean 'airflow'"):
+    with pytest.raises(ConfigurationError, match="There is no scheduler airflwo; did you mean 'airflow'"):
         open_scheduler("airflwo", _nowhere)

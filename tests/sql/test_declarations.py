@@ -237,7 +237,7 @@ def test_who_changes_a_file_by_hand_meanwhile_loses_nothing(
         return load(self, drafts)
 
     monkeypatch.setattr(Project, "load_draft", meanwhile)
-    with pytest.raises(ConflictError, match="Somebody else changed"):
+    with pytest.raises(ConflictError, match="Another process changed"):
         say("ALTER DYNAMIC TABLE numbers SET FRESHNESS = '1 hour'")
     assert file.read_text() == by_hand
     assert _defined(project).freshness.text == "1 day"

@@ -68,7 +68,7 @@ def test_of_two_clients_that_change_one_table_at_once_one_is_told(
         outcomes = list(clients.map(client, statements))
     (done,) = set(outcomes) & {*statements}
     (told,) = set(outcomes) - {*statements}
-    assert told.startswith("Somebody else changed")
+    assert told.startswith("Another process changed")
     table = session.project.load()[0].tables.get(NAME)
     if done == DROP:
         assert table is None

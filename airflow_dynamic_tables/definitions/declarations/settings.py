@@ -179,7 +179,7 @@ def _check_schedule(value: str) -> str:
 
 def _check_age(value: timedelta) -> timedelta:
     if value < SHORTEST_AGE:
-        raise ValueError("'version_max_age' must be at least 1 hour: whoever still reads a version needs time to end")
+        raise ValueError("'version_max_age' must be at least 1 hour, so that queries that read a version can end")
     return value
 
 

@@ -144,7 +144,7 @@ def why_held(table: Table, held: HeldPartition, limits: Limits) -> str | None:
     if not one.parameters.get(tables.ROWS, "").isdecimal():
         return "another engine took away how many rows it has"
     if size > limits.whole:
-        return f"it has {size:,} bytes, and a folder of Hive is written anew as a whole, which is done up to {limits.whole:,}"
+        return f"it has {size:,} bytes, and a Hive folder is rewritten completely, which is limited to {limits.whole:,}"
     return None
 
 

@@ -146,7 +146,7 @@ while sleep "$step" && runs; do
   fi
   idle=$((idle + step))
   [ "$idle" -ge "$limit" ] || continue
-  # Whoever came at the last moment has left a word before looking for the file.
+  # A client that arrived at the last moment wrote into `used` before it looked for the file.
   mv server.json ended.json || exit 1
   if [ -s used ]; then mv ended.json server.json; else end; fi
 done

@@ -259,7 +259,7 @@ class Loop:
         if self.stop.is_set():
             return _STOPPED
         if now >= self._ends_at:
-            return "its commits are to be told" if self._versions else "its hold is over"
+            return "its commits have to be reported" if self._versions else "its hold is over"
         try:
             halt = self.halt()
             if halt is not None and halt.ends:

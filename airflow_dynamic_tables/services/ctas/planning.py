@@ -85,7 +85,7 @@ def _check_one_step(wanted: WantedTable, catalog: ReadableWritableCatalog, table
     if not (table.makes_entries or (table.is_atomic and catalog.publishes_drafts)):
         raise UnsupportedError(
             f"{wanted.identifier}: catalog {wanted.identifier.catalog} cannot make a table of {table_format} files in one "
-            f"step, and nobody may see a part of it; use {DEFAULT_FORMAT}"
+            f"step, and a part of it would be visible; use {DEFAULT_FORMAT}"
             f"{'' if catalog.publishes_drafts else ' in another catalog'}."
         )
 

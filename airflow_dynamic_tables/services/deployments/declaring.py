@@ -111,7 +111,7 @@ def declaration_of(table: DynamicTable) -> SqlDeclaration:
     for statement in parse_script(text, table.path).statements:
         if isinstance(statement, CreateDynamicTable) and _declares(statement, text, table):
             return SqlDeclaration(table.path, content or b"", text, statement)
-    raise ConflictError(f"Somebody else changed {table.path} meanwhile; nothing was done. Look at it and try again.")
+    raise ConflictError(f"Another process changed {table.path} meanwhile; nothing was done. Look at it and try again.")
 
 
 def new_declaration(project: Project, identifier: TableIdentifier, statement: str) -> FileChange:

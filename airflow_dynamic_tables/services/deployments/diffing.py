@@ -42,7 +42,7 @@ _NEXT = {
     Change.COLUMNS: "apply registers it, each refresh fills the new columns of what it replaces; apply --refresh all",
     Change.DATA: "apply registers it, each refresh makes the rows of what it replaces; apply --refresh all",
     Change.REBUILD: "apply --refresh builds it again beside the old rows, and swaps them in one step",
-    Change.REMOVED: "it keeps its rows, which nobody refreshes, until dynamic-tables drop",
+    Change.REMOVED: "it keeps its rows, which are not refreshed, until dynamic-tables drop",
 }
 """The effect of applying a change, and the work that is left."""
 

@@ -98,7 +98,7 @@ def write(change: FileChange) -> None:
     if change.path.is_symlink():
         raise ConfigurationError(f"{change.path} is a link; change the file that it leads to.")
     if read(change.path) != change.before:
-        raise ConflictError(f"Somebody else changed {change.path} meanwhile; nothing was done. Look at it and try again.")
+        raise ConflictError(f"Another process changed {change.path} meanwhile; nothing was done. Look at it and try again.")
     try:
         if change.after is None:
             change.path.unlink(missing_ok=True)
@@ -117,7 +117,9 @@ def _wait(lock: int, folder: Path, patience: float) -> None:
             return
         except BlockingIOError:
             if time.monotonic() > end:
-                raise ConflictError(f"Somebody else is writing into {folder} for {patience:g} seconds; try again.") from None
+                raise ConflictError(
+                    f"Another process has been writing into {folder} for {patience:g} seconds; try again."
+                ) from None
         except OSError as error:
             raise ConfigurationError(f"{folder} lies where files cannot be locked ({error.strerror}).") from error
         time.sleep(_PAUSE)

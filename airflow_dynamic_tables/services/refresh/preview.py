@@ -137,7 +137,7 @@ def not_schedulable(table: DynamicTable) -> str | None:
     if table.scheduler in (None, DEFAULT_SCHEDULER):
         return None
     if table.scheduler not in known_schedulers():
-        return f"nobody brings a scheduler {table.scheduler!r}; known are {', '.join(known_schedulers())}"
+        return f"there is no scheduler {table.scheduler!r}; known are {', '.join(known_schedulers())}"
     if table.dag:
         return f"only Airflow refreshes several tables in one 'dag', and its scheduler is {table.scheduler}; write 'dag: none'"
     if table.on or table.cron is None:

@@ -126,7 +126,7 @@ class DraftedTable(StagedTable):
                 self.fence()
             landed = self.outcome()
         except (CatalogUnavailableError, CommitRejectedError, CommitUnknownError):
-            raise CommitUnknownError(f"Nobody knows yet whether {self._identifier} got its name: {error}") from error
+            raise CommitUnknownError(f"It is not known yet whether {self._identifier} got its name: {error}") from error
         if landed is None:
             raise CommitRejectedError(f"{self._identifier} could not get its name: {error}") from error
         return landed
@@ -148,7 +148,7 @@ class DraftedTable(StagedTable):
         except TableAlreadyExistsError as error:
             raise CommitRejectedError(f"{self.draft} cannot be given up: {error}") from error
         except DynamicTableError as error:
-            raise CommitUnknownError(f"Nobody knows whether {self.draft} was given up: {error}") from error
+            raise CommitUnknownError(f"It is not known whether {self.draft} was given up: {error}") from error
 
     def _note_lost(self) -> None:
         """Record that a draft whose commit began cannot be found.

@@ -48,7 +48,7 @@ def read_result(planned: RefreshPlan) -> RefreshResult:
         return RefreshResult.from_json(read_text(planned.result_location))
     except FileNotFoundError as error:
         if not exists(planned.stage):  # the plan is gone with it
-            gone = f"The stage of {planned.identifier} is gone ({planned.stage}): somebody deleted it while the job ran"
+            gone = f"The stage of {planned.identifier} is gone ({planned.stage}): it was deleted while the job ran"
             raise StageRejectedError(f"{gone}; nothing was committed, so refresh again.") from error
         raise StageRejectedError(f"The job of {planned.identifier} ended without a result; nothing was committed.") from error
     except _DAMAGED as error:

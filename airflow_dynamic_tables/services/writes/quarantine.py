@@ -11,7 +11,13 @@ from itertools import takewhile
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.versions import Version
-from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, DynamicTableError
+from airflow_dynamic_tables.exceptions import (
+    CommitRejectedError,
+    ConfigurationError,
+    ConflictError,
+    DynamicTableError,
+    StageRejectedError,
+)
 from airflow_dynamic_tables.ledger.base import Stage, StageState
 from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -46,12 +52,20 @@ def publish(workspace: Workspace, token: str) -> Version:
     staged = staged_table(workspace, stage)
     ours = replace(stage, process=current_process())
     refresh = workspace.ledger.get_refresh(token)
-    with staged_write(workspace, Operation.PUBLISH, ours, staged) as write:
-        write.note(seconds=refresh.seconds if refresh is not None else {})
-        version = write.publish(
-            partial(publish_stage, staged, planned, result), lambda: _check_up_to_date(workspace, ours, planned)
-        )
-        write.landed(version)
+    try:
+        with staged_write(workspace, Operation.PUBLISH, ours, staged) as write:
+            write.note(seconds=refresh.seconds if refresh is not None else {})
+            version = write.publish(
+                partial(publish_stage, staged, planned, result), lambda: _check_up_to_date(workspace, ours, planned)
+            )
+            write.landed(version)
+    except CommitRejectedError as error:
+        if workspace.table(stage.table, stage.format).layout() is not None:
+            raise
+        raise StageRejectedError(
+            f"There is no table {stage.table} to publish into: it was dropped, or the refresh is of release 0.1.0, which "
+            f"created a table only at its first commit. Abort it and refresh again: dynamic-tables abort {token}"
+        ) from error
     if write.outcome.has_record:
         record_state(workspace, workspace.look_up(stage.table), planned, version)
         supersede(workspace, stage.table)
@@ -93,7 +107,7 @@ def why_over(workspace: Workspace, stage: Stage) -> str | None:
     if newer is not None:
         return f"superseded by {newer.token}"
     if stage.opened_at + KEEP_QUARANTINED < workspace.now():
-        return f"nobody decided within {KEEP_QUARANTINED.days} days"
+        return f"no decision within {KEEP_QUARANTINED.days} days"
     return None
 
 
@@ -134,8 +148,8 @@ def _stage(workspace: Workspace, token: str) -> Stage:
         return stage
     if not is_abandoned(workspace, stage):
         raise ConflictError(
-            f"Stage {token} of {stage.table} is being published by somebody else; "
-            f"see what became of it, or try again after {stage.lease_until.isoformat()} if that one died."
+            f"Stage {token} of {stage.table} is being published by another process; "
+            f"see its outcome in the history, or try again after {stage.lease_until.isoformat()} if that process died."
         )
     return replace(stage, state=settle(workspace, stage, None))
 
@@ -159,6 +173,6 @@ def _what_became_of(workspace: Workspace, stage: Stage) -> str:
         return f"{landed} dynamic-tables rollback takes the table back to an earlier version."
     again = f" for {refresh.schedule_time.isoformat()}" if refresh is not None else ""
     return (
-        f"{landed} The table no longer has that version: it has expired, or the table was made anew. "
+        f"{landed} The table no longer has that version: it has expired, or the table was recreated. "
         f"To have its rows again, refresh the table{again}."
     )

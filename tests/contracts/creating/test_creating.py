@@ -158,7 +158,7 @@ def test_what_a_dead_creator_left_is_settled_by_the_next_one(maker: Maker) -> No
         maker.clock.time += LEASE + timedelta(seconds=1)
         assert maker.create("t2", {"9": [9]}).outcome is CtasOutcome.CREATED
 
-    with pytest.raises(StageRejectedError, match=r"is gone .*somebody deleted it while the job ran"):
+    with pytest.raises(StageRejectedError, match=r"is gone .*it was deleted while the job ran"):
         maker.create("t1", DAYS, after=die)
     assert maker.names() == ["figures"]
     assert len(maker.files()) == 1

@@ -198,7 +198,7 @@ def test_a_large_partition_is_left_alone(hive: Bench) -> None:
     limits = Limits(many=MANY, whole=100)
     (one, _) = hive.table.count_files(limits)
     assert one.why_not is not None
-    assert "is written anew as a whole, which is done up to 100" in one.why_not
+    assert "is rewritten completely, which is limited to 100" in one.why_not
     assert hive.table.scattered(limits) == []
 
 

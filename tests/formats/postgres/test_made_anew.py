@@ -170,7 +170,7 @@ def test_a_table_that_never_was_refreshed_is_not_adopted(bench: JdbcBench) -> No
         with pytest.raises(UnsupportedError) as refused:
             catalog.adopt_table(bench.path, JDBC)
         assert str(refused.value) == (
-            f"{bench.path} is of no refresh, and catalog pg adopts only what somebody made anew of a table that was refreshed; "
+            f"{bench.path} was not made by a refresh, and catalog pg adopts only tables that replace a refreshed table; "
             "choose another name for the table, or rename this one."
         )
 

@@ -98,7 +98,7 @@ def test_a_loop_that_committed_ends_in_time_to_tell_of_all_its_commits() -> None
     scene = Scene([NOTHING, TurnOutcome((version(1),)), NOTHING, TurnOutcome((version(2),))])
     ended = scene.run(events=timedelta(seconds=35))
     assert [each.number for each in ended.versions] == [1, 2]
-    assert (scene.passed, ended.why) == (7 + 35, "its commits are to be told")
+    assert (scene.passed, ended.why) == (7 + 35, "its commits have to be reported")
 
 
 def test_what_is_left_over_is_done_at_once() -> None:

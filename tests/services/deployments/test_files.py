@@ -29,13 +29,17 @@ def test_a_file_is_made_changed_and_removed(tmp_path: Path) -> None:
 def test_what_somebody_else_wrote_meanwhile_stays(tmp_path: Path, before: bytes | None) -> None:
     file = tmp_path / "orders.sql"
     file.write_bytes(b"by hand")
-    with only_writer(tmp_path), pytest.raises(ConflictError, match=r"Somebody else changed .*/orders\.sql meanwhile"):
+    with only_writer(tmp_path), pytest.raises(ConflictError, match=r"Another process changed .*/orders\.sql meanwhile"):
         write(FileChange(file, before, b"new"))
     assert file.read_bytes() == b"by hand"
 
 
 def test_a_writer_waits_for_another_and_is_told_when_that_takes_long(tmp_path: Path) -> None:
-    with only_writer(tmp_path), pytest.raises(ConflictError, match="Somebody else is writing into"), only_writer(tmp_path, 0.1):
+    with (
+        only_writer(tmp_path),
+        pytest.raises(ConflictError, match="Another process has been writing into"),
+        only_writer(tmp_path, 0.1),
+    ):
         pytest.fail("two writers")
     with only_writer(tmp_path, 0.1):
         pass

@@ -82,6 +82,6 @@ def test_a_partition_that_changed_ends_the_stream_when_it_is_whole_again(workspa
     file(events, "10", "b")
     rewritten = look(workspace, events, ten)
     assert rewritten.ended == ""
-    assert "hour=10 of lake.raw.events was read before and is being written anew" in rewritten.waiting
+    assert "hour=10 of lake.raw.events was read before and is being rewritten" in rewritten.waiting
     marker.touch()
     assert look(workspace, events, ten).ended == "partition hour=10 was read before, and has changed since"

@@ -210,8 +210,8 @@ def test_one_that_is_written_anew_is_waited_for(growing: Growing) -> None:
     (folder / "_SUCCESS").unlink()
     growing.hour(10, [100], whole=False)
     growing.hour(11, [11])
-    assert "pt_hour=10 of lake.raw.events was read before and is being written anew: it has no _SUCCESS yet" in growing.turn()
-    with pytest.raises(UpstreamError, match="is being written anew"):
+    assert "pt_hour=10 of lake.raw.events was read before and is being rewritten: it has no _SUCCESS yet" in growing.turn()
+    with pytest.raises(UpstreamError, match="is being rewritten"):
         growing.turn(partitions=PartitionSet.of([{"ds": "2021-03-19T10"}]))
     growing.hour(10)
     assert growing.turn() == ["10", "11"]

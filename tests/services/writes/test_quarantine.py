@@ -203,7 +203,7 @@ def test_of_what_has_landed_it_says_what_became(workspace: Workspace, requested:
     with pytest.raises(ConfigurationError) as expired:
         publish(workspace, "landed")
     assert str(expired.value) == (
-        f"{landed} The table no longer has that version: it has expired, or the table was made anew. "
+        f"{landed} The table no longer has that version: it has expired, or the table was recreated. "
         f"To have its rows again, refresh the table for {at.isoformat()}."
     )
 
@@ -230,7 +230,7 @@ def test_callbacks_and_sweeps_leave_it_alone(workspace: Workspace, quarantined: 
 def test_after_a_month_the_sweep_gives_it_up(workspace: Workspace, quarantined: str, clock: Clock) -> None:
     clock.time += KEEP_QUARANTINED + timedelta(seconds=1)
     assert sweep(workspace).aborted == (quarantined,)
-    assert history(workspace, quarantined).error == "nobody decided within 30 days"
+    assert history(workspace, quarantined).error == "no decision within 30 days"
     assert files(workspace, quarantined) == []
 
 
@@ -277,7 +277,7 @@ def test_a_refresh_waits_for_its_publication(workspace: Workspace, quarantined: 
 def test_nobody_decides_on_what_somebody_else_publishes(workspace: Workspace, quarantined: str, clock: Clock) -> None:
     publish_elsewhere(workspace, quarantined, clock)
     for decide in (publish, partial(reject, reason="no")):
-        with pytest.raises(ConflictError, match=r"Stage second .* is being published by somebody else"):
+        with pytest.raises(ConflictError, match=r"Stage second .* is being published by another process"):
             decide(workspace, quarantined)
     abort(workspace, quarantined, "the Airflow task failed")
     assert state(workspace, quarantined) == ("COMMITTING", "QUARANTINED")

@@ -146,7 +146,7 @@ class Place:
         offsets = self._offsets(known)
         if position is None or position.stream != known.name:
             has_more = known.first is not None and max(offsets, default=0) > known.first
-            return "something else than the stream changed the table" if has_more else ""
+            return "another writer changed the table" if has_more else ""
         if not _agrees(offsets, position):
             return "Spark's checkpoint is gone, or older than the table"
         return ""

@@ -58,7 +58,7 @@ class Streaming:
             job.check()
             while (why := self._feeds.turn()) or (asked := job.asked()) is None:
                 if why:
-                    return self._begin_anew(why)
+                    return self._restart(why)
                 job.check()
                 if time.monotonic() > until:
                     return TurnOutcome(reason="the stream has no new batch", more=True)
@@ -147,9 +147,9 @@ class Streaming:
             return TurnOutcome(reason=f"the table has {what} already", more=True)
         follows = now if now is not None and now.stream == self._stream.name else None
         if follows is not None and follows.batch >= asked.batch:
-            return self._begin_anew(f"{what} is older than what the table has of it")
+            return self._restart(f"{what} is older than what the table has of it")
         if follows is None and not self._is_first(asked.batch):
-            return self._begin_anew("something else than the stream changed the table")
+            return self._restart("another writer changed the table")
         request = self._request(asked, StreamBatch(job.plan, position, follows))
         outcome = run(self.work.workspace, request, self._written, self.work.stop_job)
         if isinstance(outcome, Skipped):
@@ -207,7 +207,7 @@ class Streaming:
         self._place.forget()  # a new stream reads the sources as they are then
         raise OvertakenError(str(skipped.reason))
 
-    def _begin_anew(self, why: str) -> TurnOutcome:
+    def _restart(self, why: str) -> TurnOutcome:
         """Give the stream up. The next turn starts a new one, which replaces the table with all rows of the sources."""
         log.warning("Stream %s of %s is given up: %s.", self._stream.name, self.work.table.identifier, why)
         self._place.forget()

@@ -60,7 +60,7 @@ def test_a_table_that_others_changed_is_made_anew(
         assert workspace.table(TABLE, "iceberg").position() is None
         site.arrive("3", (3, "00:00:03"))
         turn_until(stream, lambda: ids(workspace) == [1, 2, 3])
-        assert "something else than the stream changed the table" in caplog.text
+        assert "another writer changed the table" in caplog.text
     (checkpoint,) = site.home.rglob("_streams/*/checkpoint")
     shutil.rmtree(checkpoint)
     site.arrive("4", (4, "00:00:04"))
