@@ -43,7 +43,8 @@ def test_a_table_is_made_listed_replaced_and_dropped(dynamic_tables: Run, projec
     ]
     shown = dynamic_tables("show", "lake.sales.totals").out.partition("\n\n")[0]
     names = [line.split("  ")[0] for line in shown.splitlines()]
-    assert names == ["identifier", "format", "version", "last refresh", "partition keys", "comment"], "what a table made once has"
+    last = ["last refresh", "last action", "last reason", "last started at"]
+    assert names == ["identifier", "format", "version", *last, "partition keys", "comment"], "what a table made once has"
     dropped = dynamic_tables("drop", "lake.sales.totals", "--yes")
     assert (dropped.code, "still defined" in dropped.err, "before a new table" in dropped.err) == (0, False, False)
     assert json.loads(dynamic_tables("tables", "lake.sales", "-o", "json").out) == []

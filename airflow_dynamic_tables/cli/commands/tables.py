@@ -204,9 +204,11 @@ def _sources_now(arguments: Namespace, workspace: Workspace, name: TableIdentifi
 def _print_table(details: TableDetails) -> None:
     entry = details.table
     glance = {**_at_a_glance(details.status), "partition_keys": entry.partition_keys, "comment": entry.comment}
-    # A table that is not dynamic has no schedule, so most of these fields are empty.
+    # A table that is not dynamic has no schedule, so it has no state, and most of these fields are empty.
     is_dynamic = isinstance(entry, CatalogDynamicTable)
-    output.lines({name: value for name, value in glance.items() if is_dynamic or value not in (None, "", (), 0)})
+    output.lines(
+        {name: value for name, value in glance.items() if is_dynamic or (value not in (None, "", (), 0) and name != "state")}
+    )
     for title, records, columns in (
         ("columns", entry.columns, ("name", "type", "comment")),
         ("sources of the current version", details.sources, _SOURCES),
