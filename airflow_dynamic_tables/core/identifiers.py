@@ -181,6 +181,11 @@ class TableIdentifier:
         return join_name(self.catalog, self.database, self.table)
 
 
+def dropped_rows_name(table: str) -> str:
+    """The name of the table with the rows that the expectations of a table drop."""
+    return f"{table}__dropped"
+
+
 _LONGEST_BEGINNING = 20
 """Maximum characters of the table's name in its draft's name, for readability: PostgreSQL limits names to 63."""
 

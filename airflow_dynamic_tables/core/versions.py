@@ -66,6 +66,9 @@ VERSIONS_TO_KEEP = "versions_to_keep"
 VERSION_MAX_AGE = "version_max_age"
 """Option of a table: how long any version is kept, written as a freshness."""
 
+KEEP_DROPPED = "keep_dropped"
+"""Option of a table: how long the rows that its expectations drop are kept, written as a freshness."""
+
 SHORTEST_AGE = timedelta(hours=1)
 """Minimum time that a refresh or reader can use a version after it is replaced."""
 

@@ -350,6 +350,14 @@ class DynamicTable:
             see="incremental.md#several-commits",
         ),
     ] = None
+    keep_dropped: Annotated[
+        timedelta | None,
+        Key(
+            "How long the rows that expectations drop are kept, in a table beside it, e.g. `30 days`; default: they are not.",
+            in_defaults=False,
+            see="#dropped-rows",
+        ),
+    ] = None
     float_tolerance: Annotated[
         float | None,
         Key(

@@ -31,6 +31,7 @@ from airflow_dynamic_tables.definitions.queries.editing import edited, expansion
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference, Target
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.definitions.table_rules import (
+    dropped_name_mistakes,
     forbidden_mistakes,
     frozen_mistakes,
     group_mistakes,
@@ -103,7 +104,12 @@ class Resolver:
                     self._view(identifier, ())
         for identifier in self._cycles(expansions, tables):
             tables.pop(identifier, None)
-        for identifier, mistake in (*group_mistakes(tables.values(), self._known), *renaming_mistakes(tables, self._known)):
+        of_several = (
+            *group_mistakes(tables.values(), self._known),
+            *renaming_mistakes(tables, self._known),
+            *dropped_name_mistakes(tables, self._known),
+        )
+        for identifier, mistake in of_several:
             self.mistakes.add([mistake])
             tables.pop(identifier, None)
         definitions = Definitions(tables, sources)

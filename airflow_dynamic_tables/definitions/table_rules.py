@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from airflow_dynamic_tables.core.cron import cron_for
 from airflow_dynamic_tables.core.formats import FORMATS, streamed_formats
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, check_name, dropped_rows_name
 from airflow_dynamic_tables.core.limits import QUERY_CHARACTERS
 from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
 from airflow_dynamic_tables.core.partition_dates import (
@@ -23,8 +24,10 @@ from airflow_dynamic_tables.core.partition_dates import (
 )
 from airflow_dynamic_tables.core.partition_transforms import plain_keys, rejoined
 from airflow_dynamic_tables.core.partitions import describe
+from airflow_dynamic_tables.core.refresh.expectations import Action
 from airflow_dynamic_tables.core.refresh.frozen import Calendar, FrozenCondition, comparisons, holds
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
+from airflow_dynamic_tables.core.refresh.plan import DROPPED_COLUMNS
 from airflow_dynamic_tables.core.refresh.reasons import LatePolicy, PartitionEvents
 from airflow_dynamic_tables.core.refresh.sources import option_problem, path_problem
 from airflow_dynamic_tables.core.schedule import RefreshMode, StrategyName
@@ -122,7 +125,10 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
     if entry.dropped.isdisjoint({"partitioned_by", "options"}):
         yield from _formatter_mistakes(entry, declared)
         yield from option_mistakes(entry, declared, expansion is None or expansion.may_have_watermark)
-    yield from _expectation_mistakes(entry, declared, expansion.analysis.outputs if expansion is not None else None)
+    outputs = expansion.analysis.outputs if expansion is not None else None
+    yield from _expectation_mistakes(entry, declared, outputs)
+    if entry.dropped.isdisjoint({"keep_dropped", "expectations", "format", "freshness", "refresh_mode"}):
+        yield from _dropped_mistakes(entry, declared, outputs)
     if expansion is not None:
         yield from _spelling_mistakes(entry, declared, expansion.analysis)
     if expansion is not None and expansion.analysis.outputs is not None:
@@ -410,6 +416,53 @@ def _expectation_mistakes(entry: Entry, declared: TableDeclaration, outputs: tup
             message = f"{item.action!r} is no action of {item.kind}; use {' | '.join(legal)}{did_you_mean(item.action, legal)}"
             yield entry.mistake("expectations", message, number, "action")
         yield from _column_mistakes(entry, item, number, None if outputs is None else [name for name in outputs if name])
+
+
+def _dropped_mistakes(entry: Entry, declared: TableDeclaration, outputs: tuple[str | None, ...] | None) -> Iterator[Mistake]:
+    """Yield mistakes of a table that keeps the rows that its expectations drop."""
+    keep: timedelta | None = vars(declared)["keep_dropped"]
+    if keep is None:
+        return
+    if keep < _DAY or keep % _DAY:
+        yield entry.mistake("keep_dropped", "'keep_dropped' must be a number of days, such as 30 days")
+    if all(item.action != Action.DROP for item in declared.expectations):
+        yield entry.mistake(
+            "keep_dropped", "no expectation has 'action: drop', so there are no rows to keep; take 'keep_dropped' away"
+        )
+    if mode_decision(entry, declared).mode is RefreshMode.CONTINUOUS:
+        message = "a table in continuous mode does not keep dropped rows; take 'keep_dropped' away, or write 'refresh_mode: full'"
+        yield entry.mistake("keep_dropped", message)
+    table_format = format_of(entry, declared)
+    catalog = entry.formats
+    is_stepwise = catalog is not None and table_format in catalog.stepwise and table_format not in catalog.atomic
+    if (traits := FORMATS.get(table_format)) is not None and (traits.in_server or is_stepwise):
+        where = f" of a catalog of type {catalog.type}" if is_stepwise and catalog is not None else ""
+        message = f"a table of format {table_format}{where} does not keep dropped rows; take 'keep_dropped' away"
+        yield entry.mistake("keep_dropped", message)
+    try:
+        check_name(dropped_rows_name(entry.identifier.table))
+    except ValueError as error:
+        yield entry.mistake("keep_dropped", f"the name of the table of dropped rows is too long: {error}")
+    for name in outputs or ():
+        if name is not None and name.lower() in DROPPED_COLUMNS:
+            message = f"the table of dropped rows has a column {name!r} of its own; rename that of the query"
+            yield entry.mistake("keep_dropped", message)
+
+
+def dropped_name_mistakes(
+    tables: Mapping[TableIdentifier, DynamicTable], entries: Mapping[TableIdentifier, Entry]
+) -> Iterator[tuple[TableIdentifier, Mistake]]:
+    """Yield the tables whose dropped rows would be kept in another declared table or view, with their mistakes."""
+    for identifier, table in tables.items():
+        name = dropped_rows_name(identifier.table)
+        other = entries.get(replace(identifier, table=name)) if table.keep_dropped is not None else None
+        if other is not None and not isinstance(other.declaration, SourceDeclaration):
+            where = f"{other.document.path}:{other.document.line(other.location)}"
+            message = f"dropped rows are kept in {other.identifier}, which is declared in {where}; rename that"
+            yield identifier, entries[identifier].mistake("keep_dropped", message)
+
+
+_DAY = timedelta(days=1)
 
 
 def _column_mistakes(entry: Entry, item: ExpectationDeclaration, number: int, returned: list[str] | None) -> Iterator[Mistake]:

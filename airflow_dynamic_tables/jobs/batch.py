@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 
@@ -13,12 +14,27 @@ from pyspark.sql.types import StructType
 
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.partition_transforms import hidden_keys, plain_keys, source_column
-from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, Merge, RefreshPlan, RefreshResult, StagedFile
+from airflow_dynamic_tables.core.refresh.plan import (
+    DROPPED_COLUMNS,
+    DroppedRows,
+    FunctionBinding,
+    Merge,
+    RefreshPlan,
+    RefreshResult,
+    StagedFile,
+)
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.jobs.column_types import check_partition_key, ddl, storable
 from airflow_dynamic_tables.jobs.comparing import difference, drift
 from airflow_dynamic_tables.jobs.driver import Driver
-from airflow_dynamic_tables.jobs.expectations import repeated, results, violations_in_stage, without_dropped
+from airflow_dynamic_tables.jobs.expectations import (
+    check_dropped,
+    dropped_rows,
+    repeated,
+    results,
+    violations_in_stage,
+    without_dropped,
+)
 from airflow_dynamic_tables.jobs.files import exactly
 from airflow_dynamic_tables.jobs.messages import message, refused
 from airflow_dynamic_tables.jobs.query import at_schedule_time, check_columns, settle_settings
@@ -87,6 +103,8 @@ def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store:
     :return: the result for the result file.
     """
     started = time.monotonic()
+    if plan.dropped is not None:
+        _check_names_of_dropped(rows_to_store)
     frame, dropped = without_dropped(rows_to_store, plan.expectations)
     columns = _fitting_columns(plan, frame)
     table = ServerTable(spark, plan.sink, plan.identifier, driver) if plan.sink is not None else None
@@ -96,10 +114,14 @@ def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store:
     written = time.monotonic()
     stored = _stored(spark, plan, frame.schema)
     rows, partitions, violations = _written(plan, stored)
-    expectations = results(plan.expectations, {**violations, **repeated(stored, plan.expectations), **dropped()})
+    left_out = dropped()
+    expectations = results(plan.expectations, {**violations, **repeated(stored, plan.expectations), **left_out})
     inspected = time.monotonic()
     table_bytes = table.fill(stored, rows) if table is not None else 0
-    copied = {"copy": round(time.monotonic() - inspected, 3)} if table is not None else {}
+    more = {"copy": round(time.monotonic() - inspected, 3)} if table is not None else {}
+    if plan.dropped is not None and any(left_out.values()):
+        _keep_dropped(spark, plan, plan.dropped, driver, rows_to_store, left_out)
+        more["keep"] = round(time.monotonic() - inspected, 3)
     return RefreshResult(
         token=plan.token,
         application_id=driver.application_id,
@@ -107,10 +129,33 @@ def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store:
         files=_staged_files(plan, driver, rows) if table is None else (),
         columns=columns,
         partitions=partitions,
-        seconds={"write": round(written - started, 3), "inspect": round(inspected - written, 3), **copied},
+        seconds={"write": round(written - started, 3), "inspect": round(inspected - written, 3), **more},
         expectations=expectations,
         table_bytes=table_bytes,
     )
+
+
+def _check_names_of_dropped(rows: DataFrame) -> None:
+    """Check that no column of the query has the name of one that the table of dropped rows has besides them.
+
+    :raises ValueError: when one has.
+    """
+    if taken := [name for name in rows.columns if name.lower() in DROPPED_COLUMNS]:
+        raise ValueError(f"the table of dropped rows has a column {taken[0]!r} of its own; rename that of the query")
+
+
+def _keep_dropped(
+    spark: SparkSession, plan: RefreshPlan, dropped: DroppedRows, driver: Driver, rows: DataFrame, violations: Mapping[str, int]
+) -> None:
+    """Write the rows that expectations drop to their own stage, with a result file."""
+    writing = plan.of_dropped(dropped)
+    (partition,) = writing.partitions
+    frame = dropped_rows(rows, plan, dropped.at, partition)
+    result = store(spark, writing, driver, frame)
+    check_dropped(_stored(spark, writing, frame.schema), violations)
+    # Dropped rows of a later refresh may have nulls in any column.
+    columns = tuple(replace(column, nullable=True) for column in result.columns)
+    driver.write_text(writing.result_location, replace(result, columns=columns).to_json())
 
 
 def _fitting_columns(plan: RefreshPlan, frame: DataFrame) -> tuple[Column, ...]:

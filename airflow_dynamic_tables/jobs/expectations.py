@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import reduce
 from operator import or_
 
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, ExpectationResult
+from airflow_dynamic_tables.core.refresh.plan import DROPPED_COLUMNS, DROPPED_KEYS, RefreshPlan
 
 
 def without_dropped(frame: DataFrame, expectations: Sequence[Expectation]) -> tuple[DataFrame, Callable[[], dict[str, int]]]:
@@ -35,6 +37,37 @@ def without_dropped(frame: DataFrame, expectations: Sequence[Expectation]) -> tu
             return frame.agg(*counts).collect()[0].asDict()
 
     return kept, count
+
+
+def dropped_rows(frame: DataFrame, plan: RefreshPlan, at: datetime, partition: Mapping[str, str | None]) -> DataFrame:
+    """The rows that expectations drop, after the columns that say when, by which refresh and for which expectations.
+
+    :param partition: that of the refresh in the table of dropped rows.
+    """
+    violated = {expected.name: _violated(expected) for expected in plan.expectations if expected.action is Action.DROP}
+    names = F.array_compact(F.array(*(F.when(column, F.lit(name)) for name, column in violated.items())))
+    time = F.timestamp_micros(F.lit(round(at.timestamp() * 1_000_000)))
+    said = (*(F.lit(partition[key]) for key in DROPPED_KEYS), time, names)
+    columns = (column.alias(name) for name, column in zip(DROPPED_COLUMNS, said, strict=True))
+    return frame.where(reduce(or_, violated.values())).select(*columns, *(F.col(quote(name)) for name in frame.columns))
+
+
+def check_dropped(stored: DataFrame, violations: Mapping[str, int]) -> None:
+    """Check that the dropped rows, for which the query ran again, are those that were left out.
+
+    :param stored: the dropped rows as written.
+    :param violations: how many of the rows that were left out violate each expectation.
+    :raises ValueError: when they are others.
+    """
+    names = F.col(DROPPED_COLUMNS[-1])
+    counts = [F.count_if(F.array_contains(names, name)).alias(name) for name in violations]
+    found = stored.agg(*counts).collect()[0].asDict()
+    for name, number in violations.items():
+        if found[name] != number:
+            raise ValueError(
+                f"the query returned {number} rows that violate {name!r}, and {found[name]} when it ran again, so it "
+                "does not return the same rows each time; make it do so, or remove 'keep_dropped'"
+            )
 
 
 def violations_in_stage(expectations: Sequence[Expectation]) -> dict[str, Column]:

@@ -214,6 +214,12 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlLateTables, S
         with self._database.transaction() as connection:
             return [_to_refresh(row) for row in connection.execute(query).mappings()]
 
+    def list_tokens(self, table: TableIdentifier, states: Collection[RefreshState]) -> set[str]:
+        """Return the tokens of the refreshes of a table that are in one of these states."""
+        query = select(refreshes.c.token).where(refreshes.c.table_name == str(table), refreshes.c.state.in_(states))
+        with self._database.transaction() as connection:
+            return set(connection.scalars(query))
+
     def list_versions(self, table: TableIdentifier, number: int) -> dict[str, int]:
         """Return the versions, by token, that refreshes of a table made with that number or a later one, without UNDONE ones.
 

@@ -26,6 +26,7 @@ class Operation(StrEnum):
     HOLD = "hold"
     RENAME = "rename"
     VERIFICATION = "verification"
+    KEEP = "keep"
 
 
 class Ending(StrEnum):

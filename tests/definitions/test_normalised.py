@@ -41,6 +41,7 @@ dynamic_tables:
   partition_events: changed
   partition_events_limit: 20
   float_tolerance: 1e-9
+  keep_dropped: 30 days
   verify_every: 30 days
   suspend_after_failures: 3
   scheduler: dolphinscheduler

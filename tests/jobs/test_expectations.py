@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -12,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, accepted_values, not_null
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
+from airflow_dynamic_tables.core.refresh.plan import DroppedRows, RefreshPlan, RefreshResult
 from tests.support.jobs import refresh
 
 pytestmark = pytest.mark.spark
@@ -113,3 +117,56 @@ def test_the_query_runs_once_although_its_rows_are_counted(spark: SparkSession, 
 def test_a_column_that_is_not_there_is_named(spark: SparkSession, plan: Plan) -> None:
     with pytest.raises(AnalysisException, match="amont"):
         refresh(spark, plan(ORDERS, expectations=(Expectation("typo", Action.WARN, "amont > 0"),)))
+
+
+def test_dropped_rows_are_kept_with_the_expectations_that_they_violate(spark: SparkSession, plan: Plan) -> None:
+    dropping = (
+        Expectation("known", Action.DROP, not_null(["id"])),
+        Expectation("it's positive", Action.DROP, "amount >= 0 -- or unknown"),
+        Expectation("small", Action.WARN, "amount < 3"),
+    )
+    planned = plan(ORDERS, expectations=dropping, partition_keys=("ds",))
+    started = datetime(2024, 3, 31, 23, 30, 0, 123456, tzinfo=timezone(timedelta(hours=-2)))
+    dropped = DroppedRows("lake.sales.t__dropped", "t2", planned.stage.replace("t1", "t2"), started)
+    result = refresh(spark, replace(planned, dropped=dropped))
+    assert (result.rows, found(result)) == (3, {"known": 2, "it's positive": 2, "small": 2})
+    writing = planned.of_dropped(dropped)
+    kept = RefreshResult.from_json(Path(writing.result_location.removeprefix("file://")).read_text())
+    assert (kept.token, kept.rows, kept.partitions) == ("t2", 3, ({"dropped_on": "2024-04-01", "dropped_by": "t1"},))
+    assert {column.name: column.type for column in kept.columns} == {
+        "dropped_on": "string",
+        "dropped_by": "string",
+        "dropped_at": "timestamp",
+        "dropped_for": "array<string>",
+        **{column.name: column.type for column in result.columns},
+    }
+    assert all(column.nullable for column in kept.columns), "rows of another refresh may have nulls anywhere"
+    assert all(file.path.startswith(f"{writing.data_location}/") for file in kept.files)
+    rows = [row for file in kept.files for row in pq.read_table(file.path.removeprefix("file://"), partitioning=None).to_pylist()]
+    assert {row["dropped_at"] for row in rows} == {started}
+    assert sorted((row["dropped_for"], row["id"], row["country"]) for row in rows if row["id"] is not None) == [
+        (["it's positive"], 2, "FR")
+    ]
+    assert sorted((row["dropped_for"], row["country"]) for row in rows if row["id"] is None) == [
+        (["known"], "DE"),
+        (["known", "it's positive"], "de"),
+    ]
+
+
+def test_a_column_of_the_query_may_not_hide_one_of_the_dropped_rows(spark: SparkSession, plan: Plan) -> None:
+    dropping = (Expectation("known", Action.DROP, not_null(["id"])),)
+    dropped = DroppedRows("lake.sales.t__dropped", "t2", "file:///nowhere/t2", datetime(2024, 3, 1, tzinfo=UTC))
+    planned = plan("SELECT id, 1 AS Dropped_For FROM range(9)", expectations=dropping, dropped=dropped)
+    with pytest.raises(ValueError, match="has a column 'Dropped_For' of its own"):
+        refresh(spark, planned)
+
+
+def test_rows_that_are_others_each_time_are_not_kept(spark: SparkSession, plan: Plan) -> None:
+    """The query runs again for them, so they would not be those that were left out."""
+    dropping = (Expectation("lucky", Action.DROP, "n > 0.5"),)
+    spark.udf.register("chance", random.random, "double")
+    planned = plan("SELECT id, chance() AS n FROM range(2000)", expectations=dropping)
+    dropped = DroppedRows("lake.sales.t__dropped", "t2", planned.stage.replace("t1", "t2"), datetime(2024, 3, 1, tzinfo=UTC))
+    with pytest.raises(ValueError, match="when it ran again, so it does not return the same rows"):
+        refresh(spark, replace(planned, dropped=dropped))
+    assert not Path(planned.result_location.removeprefix("file://")).exists()

@@ -19,10 +19,11 @@ from airflow_dynamic_tables.catalog.values import (
     CatalogView,
     ColumnStatistics,
     TableStatistics,
+    is_own,
 )
 from airflow_dynamic_tables.clients.metastore.tables import KIND, REVISION, format_of, location_of
 from airflow_dynamic_tables.clients.retrying import after_conflicts
-from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.identifiers import ObjectPath, is_draft
 from airflow_dynamic_tables.core.partitions import PartitionSpec
 from airflow_dynamic_tables.exceptions import AlreadyExistsError, ConflictError, NotFoundError, TableNotFoundError
 
@@ -101,12 +102,12 @@ class HiveTables(HiveDatabases):
     def _create_table(self, path: ObjectPath, table: AnyTable) -> None:
         """Create a table, dynamic table or view.
 
-        The folder of a dynamic table has a unique name: a renamed table keeps its folder, which must not be shared by the next
-        table of the old name, nor by a table of that name in another metastore.
+        The folder of a table of this package has a unique name: a renamed table keeps its folder, which must not be shared by the
+        next table of the old name, nor by a table of that name in another metastore. The name of a draft is unique already.
         """
         database = self.load_database(path.database)
         self.session.check_name("table", path.name, MAX_NAME)
-        folder = f"{path.name}-{uuid4().hex}" if isinstance(table, CatalogDynamicTable) else path.name
+        folder = f"{path.name}-{uuid4().hex}" if is_own(table) and not is_draft(path.name) else path.name
         created = to_hive(self.name, path, table, f"{database.locationUri}/{folder}")
         if not isinstance(table, CatalogView) and not table.partition_keys:
             created.parameters["DO_NOT_UPDATE_STATS"] = "true"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from airflow_dynamic_tables.core.formats import FORMATS
@@ -164,6 +164,23 @@ class Merge:
         return not self.statement
 
 
+DROPPED_KEYS = ("dropped_on", "dropped_by")
+"""Partition keys of a table of dropped rows: the day of the refresh in UTC, and its identifier."""
+
+DROPPED_COLUMNS = (*DROPPED_KEYS, "dropped_at", "dropped_for")
+"""The first columns of a table of dropped rows, with the time of the refresh and the names of the violated expectations."""
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedRows:
+    """The table that gets the rows that expectations drop, and the stage in it; the refresh started ``at`` (timezone-aware)."""
+
+    identifier: str
+    token: str
+    stage: str
+    at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class ShownDifference:
     """How many rows of a difference the job returns, and the columns, if any, by whose values rows belong together."""
@@ -195,6 +212,8 @@ class RefreshPlan:
     With ``compares``, the current rows of the table, the job compares its rows with them, and nothing is committed; numbers of
     floating-point types are equal within ``float_tolerance``. With ``shows``, too, these are rows of another query, and the
     result has their difference.
+
+    With ``dropped``, the rows that expectations drop are written there, see :meth:`of_dropped`.
 
     With ``stream``, the job runs continuously: each batch has its own plan with the stream ``position`` that the table reaches
     and the position that it ``follows``, to which rows are added; without the latter, the rows replace the table.
@@ -236,6 +255,29 @@ class RefreshPlan:
     float_tolerance: float | None = None
     shows: ShownDifference | None = None
     merge: Merge | None = None
+    dropped: DroppedRows | None = None
+
+    def of_dropped(self, dropped: DroppedRows) -> RefreshPlan:
+        """Return the plan of writing the rows that expectations drop: each refresh has a partition of its own."""
+        values = (dropped.at.astimezone(UTC).date().isoformat(), self.token)
+        return replace(
+            self,
+            token=dropped.token,
+            identifier=dropped.identifier,
+            stage=dropped.stage,
+            partition_keys=DROPPED_KEYS,
+            partitions=PartitionSet.of([dict(zip(DROPPED_KEYS, values, strict=True))]),
+            sources=(),
+            comment=None,
+            expectations=(),
+            data_timestamp=None,
+            base=None,
+            stands_on=None,
+            layout=None,
+            rebuild=Rebuild.NOTHING,
+            merge=None,
+            dropped=None,
+        )
 
     @property
     def data_location(self) -> str:

@@ -13,6 +13,7 @@ from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError
 from airflow_dynamic_tables.formats.orphans import check_own_folder
 from airflow_dynamic_tables.services.tables.workflows import delete_workflow
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
+from airflow_dynamic_tables.services.writes.dropped_rows import find_dropped_rows
 from airflow_dynamic_tables.services.writes.leases import check_droppable
 from airflow_dynamic_tables.services.writes.owner_markers import other_markers, shared
 from airflow_dynamic_tables.services.writes.protocol import held
@@ -78,7 +79,7 @@ def drop_if_exists(workspace: Workspace, identifier: TableIdentifier, *, purge: 
 
 
 def drop(workspace: Workspace, identifier: TableIdentifier, *, purge: bool = False) -> Dropped:
-    """Drop a dynamic table, or one created by CREATE TABLE AS.
+    """Drop a dynamic table, with the table of its dropped rows, or a table created by CREATE TABLE AS.
 
     The lease of the table is held meanwhile: a refresh that died is settled and fenced off before, and a new refresh is refused.
 
@@ -95,8 +96,10 @@ def drop(workspace: Workspace, identifier: TableIdentifier, *, purge: bool = Fal
     with held(workspace, registered, "drop"):
         if to_purge is not None:
             log.info("%s is dropped, and then %s with everything in it.", identifier, to_purge)  # a kill may leave some of it
+        beside = find_dropped_rows(workspace, identifier)  # first, because nothing finds it once its table is gone
+        deleted = drop(workspace, beside.identifier, purge=purge).purged if beside is not None else Deleted()
         _forget(workspace, workspace.look_up(identifier))
-        deleted = purge_folder(to_purge) if to_purge is not None else Deleted()
+        deleted += purge_folder(to_purge) if to_purge is not None else Deleted()
     if purge:
         return Dropped(identifier, purged=deleted)
     return Dropped(identifier, location=folder, is_still_read=registered.reload().layout() is not None)

@@ -47,6 +47,7 @@ from airflow_dynamic_tables.services.tables.entries import (
 )
 from airflow_dynamic_tables.services.tables.workflows import delete_workflow, keep_unpaused, schedule_workflow
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace, as_dynamic
+from airflow_dynamic_tables.services.writes.dropped_rows import check_renameable, rename_dropped_rows
 from airflow_dynamic_tables.services.writes.leases import check_droppable
 from airflow_dynamic_tables.services.writes.protocol import held
 
@@ -305,6 +306,7 @@ def _renamed_to(workspace: Workspace, registered: RegisteredTable, new: TableIde
     catalog = workspace.catalog(identifier.catalog)
     if catalog.table_exists(new.path):
         raise TableAlreadyExistsError(f"{new} exists already; choose another name.")
+    check_renameable(workspace, identifier, new)
     target = workspace.table(new, entry.format).folder()
     if target and list_entries(target):
         raise ConflictError(f"{target} holds files of an earlier table {new}; delete them, or choose another name.")
@@ -357,6 +359,7 @@ def _finished_rename(
             if catalog.table_exists(old.path) and before.current() is not None:
                 raise ConflictError(f"{old} was made again while it was renamed to {identifier}: drop {old}, or rename it.")
             move_folder(left, here)
+        rename_dropped_rows(workspace, old, identifier)
         workspace.ledger.rename_table(old, identifier)
     return _renamed(identifier, workspace.change(identifier, partial(_renamed, identifier)))
 

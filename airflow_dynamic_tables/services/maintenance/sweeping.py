@@ -19,6 +19,7 @@ from airflow_dynamic_tables.services.lifecycle.registration import finish_rename
 from airflow_dynamic_tables.services.maintenance.compacting import compact
 from airflow_dynamic_tables.services.tables.rollback import forget_versions, note_undone
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
+from airflow_dynamic_tables.services.writes.dropped_rows import forget_dropped_rows, retention_of
 from airflow_dynamic_tables.services.writes.leases import is_abandoned
 from airflow_dynamic_tables.services.writes.owner_markers import other_markers, shared
 from airflow_dynamic_tables.services.writes.quarantine import why_over
@@ -268,9 +269,15 @@ class Expired:
     files: int = 0
     bytes: int = 0
 
+    def with_that(self, other: Expired) -> Expired:
+        """Add another result."""
+        return Expired(self.snapshots + other.snapshots, self.files + other.files, self.bytes + other.bytes)
+
 
 def expire(workspace: Workspace, identifier: TableIdentifier) -> Expired:
-    """Apply the retention of a dynamic table, or of one created by CREATE TABLE AS; other tables are left alone.
+    """Apply the retention of a dynamic table, with its dropped rows, or of one created by CREATE TABLE AS.
+
+    Other tables are left alone.
 
     Safe concurrently with refreshes, rollbacks and itself: everything that an unfinished stage reads, holds or may have committed
     is kept.
@@ -289,7 +296,10 @@ def expire(workspace: Workspace, identifier: TableIdentifier) -> Expired:
     except ConflictError as error:
         log.warning("%s", error)
         deleted = Deleted()
-    return Expired(snapshots, deleted.files, deleted.bytes)
+    expired = Expired(snapshots, deleted.files, deleted.bytes)
+    keep = retention_of(registered)
+    dropped_rows = forget_dropped_rows(workspace, identifier, keep) if keep is not None else None
+    return expired.with_that(expire(workspace, dropped_rows)) if dropped_rows is not None else expired
 
 
 def _held(workspace: Workspace, registered: RegisteredTable) -> set[str]:

@@ -45,6 +45,7 @@ from airflow_dynamic_tables.services.source_progress import Growth
 from airflow_dynamic_tables.services.tables.rollback import forget_after_commit, note_undone
 from airflow_dynamic_tables.services.tables.source_reads import fresh_until
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
+from airflow_dynamic_tables.services.writes.dropped_rows import forget_after_failures, keep_dropped_rows, stage_dropped_rows
 from airflow_dynamic_tables.services.writes.owner_markers import write_marker
 from airflow_dynamic_tables.services.writes.protocol import StagedWrite, finishing, new_stage, open_write, preparing
 from airflow_dynamic_tables.services.writes.publishing import publish_stage, read_result, record_state, versions_read
@@ -143,6 +144,7 @@ def finish(
                 record_state(workspace, begun.registered, begun.plan, outcome)
             supersede(workspace, table.identifier)
         forget_after_commit(workspace, begun.registered, table.retention)
+        forget_after_failures(workspace, table, outcome.token)
     return outcome
 
 
@@ -232,6 +234,7 @@ def prepare(
         write.skip(skipped.reason)
         return skipped
     planned = plan(write, request, registered, (action, reason), to_do)
+    planned = stage_dropped_rows(workspace, request.table, planned, stage.opened_at)
     workspace.ledger.update_refresh(
         stage.token, sources=versions_read(planned), recipe=planned.recipe or "", source_bytes=_size_of(planned.sources)
     )
@@ -421,7 +424,8 @@ def _as_text(seconds: Mapping[str, float]) -> str:
 def check(workspace: Workspace, attempt: Attempt, result: RefreshResult) -> None:
     """Record the result of every expectation in the ledger, then enforce their actions.
 
-    Row counts are checked here; the other expectations were checked by the job.
+    Row counts are checked here; the other expectations were checked by the job. Dropped rows are kept if the rows may be
+    committed, now or from quarantine.
 
     :raises ExpectationError: if an expectation with the action ``fail`` is violated.
     :raises QuarantinedError: if an expectation with the action ``quarantine`` is violated.
@@ -447,6 +451,7 @@ def check(workspace: Workspace, attempt: Attempt, result: RefreshResult) -> None
 
     if failed := [str(expectation) for expectation in violated if expectation.action == Action.FAIL]:
         raise ExpectationError(f"{planned.identifier} is not as expected, nothing was committed: {', '.join(failed)}.")
+    keep_dropped_rows(workspace, planned, result, attempt.stage.owner)
     if tripped := [str(expectation) for expectation in violated if expectation.action == Action.QUARANTINE]:
         raise QuarantinedError(
             f"{planned.identifier} is in quarantine: {', '.join(tripped)}; look at {planned.rows_location}, then run "

@@ -16,6 +16,8 @@ from typing import Any
 
 from airflow_dynamic_tables.catalog.values import Asked, CatalogDynamicTable, JobState, RefreshHandler, state_after
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.schedule import Freshness
+from airflow_dynamic_tables.core.versions import KEEP_DROPPED
 from airflow_dynamic_tables.definitions.cache import normalised
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import same_query
@@ -47,9 +49,16 @@ def new_entry(table: DynamicTable, job_state: JobState) -> CatalogDynamicTable:
         comment=table.comment,
         partition_keys=table.partition_keys,
         format=table.format,
-        options={**table.options, **table.retention.options},  # the maintenance reads them there without a definition
+        options={**table.options, **_kept(table)},  # the maintenance reads them there without a definition
         definition=normalised(table),
     )
+
+
+def _kept(table: DynamicTable) -> dict[str, str]:
+    """Return the options that say what is kept of a table, and how long."""
+    keep = table.keep_dropped
+    dropped = {KEEP_DROPPED: Freshness(int(keep.total_seconds())).text} if keep is not None else {}
+    return {**table.retention.options, **dropped}
 
 
 def declared_entry(workspace: Workspace, table: DynamicTable, job_state: JobState) -> CatalogDynamicTable:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_dynamic_tables.clients.files import exists, read_text
+from airflow_dynamic_tables.clients.files import exists, read_text, write_text
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation
-from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, RefreshResult, SourceBinding
+from airflow_dynamic_tables.core.refresh.plan import DroppedRows, FunctionBinding, RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.core.schema import Column, TableLayout
 from airflow_dynamic_tables.core.sinks import Sink
 from airflow_dynamic_tables.exceptions import JobFailedError, JobMisfitError
@@ -72,8 +74,15 @@ def test_rows_types_partitions_and_expectations(bench: Bench, plan: Plan, tmp_pa
         expectations=expectations,
         comments={"n": "a number"},
     )
+    dropped = DroppedRows("lake.sales.t__dropped", "d1", f"{planned.stage}_dropped", datetime(2024, 3, 1, 12, 30, tzinfo=UTC))
+    planned = replace(planned, dropped=dropped)
+    write_text(planned.plan_location, planned.to_json())
     bench.runner().run(planned, {})
     result = result_of(planned)
+    kept = rows(result_of(planned.of_dropped(dropped)))
+    assert [(row["dropped_by"], row["dropped_at"], row["dropped_for"], row["day"], row["n"]) for row in kept] == [
+        (planned.token, dropped.at, ["known"], day, None) for day in ("d1", "d2")
+    ]
     assert [(row["day"], row["n"]) for row in rows(result)] == [("d1", -1), ("d1", 1), ("d2", -1), ("d2", 2)]
     assert result.columns == (
         Column("day", "string"),
