@@ -163,7 +163,8 @@ def _awaited(awaited: AwaitedData) -> dict[str, Any]:
 
 def _expectation(expectation: Expectation) -> dict[str, Any]:
     said = {"unique": list(expectation.unique)} if expectation.unique else {"predicate": expectation.predicate}
-    return {"name": expectation.name, "action": expectation.action.value, **said}
+    across = {"across_partitions": True} if expectation.across_partitions else {}
+    return {"name": expectation.name, "action": expectation.action.value, **said, **across}
 
 
 def _row_count(bounds: RowCount) -> dict[str, Any]:

@@ -415,7 +415,20 @@ def _expectation_mistakes(entry: Entry, declared: TableDeclaration, outputs: tup
         if item.action is not None and item.action not in legal:
             message = f"{item.action!r} is no action of {item.kind}; use {' | '.join(legal)}{did_you_mean(item.action, legal)}"
             yield entry.mistake("expectations", message, number, "action")
+        if item.across_partitions and (problem := _across_problem(entry, declared, item)):
+            yield entry.mistake("expectations", problem, number, "across_partitions")
         yield from _column_mistakes(entry, item, number, None if outputs is None else [name for name in outputs if name])
+
+
+def _across_problem(entry: Entry, declared: TableDeclaration, item: ExpectationDeclaration) -> str | None:
+    """Return why an expectation cannot compare with other partitions, with the remedy."""
+    if item.kind != "unique":
+        return f"only 'unique' compares rows with those of other partitions, not {item.kind!r}; take it away"
+    if not declared.partitioned_by:
+        return "the table has no partitions, and all its rows are compared; take it away"
+    if (traits := FORMATS.get(format_of(entry, declared))) is not None and traits.in_server:
+        return f"the rows of other partitions are not read from a table of format {traits.name}; take it away"
+    return None
 
 
 def _dropped_mistakes(entry: Entry, declared: TableDeclaration, outputs: tuple[str | None, ...] | None) -> Iterator[Mistake]:

@@ -115,7 +115,8 @@ def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store:
     stored = _stored(spark, plan, frame.schema)
     rows, partitions, violations = _written(plan, stored)
     left_out = dropped()
-    expectations = results(plan.expectations, {**violations, **repeated(stored, plan.expectations), **left_out})
+    duplicates = repeated(stored, plan.expectations, _other_partitions(plan, driver, spark))
+    expectations = results(plan.expectations, {**violations, **duplicates, **left_out})
     inspected = time.monotonic()
     table_bytes = table.fill(stored, rows) if table is not None else 0
     more = {"copy": round(time.monotonic() - inspected, 3)} if table is not None else {}
@@ -133,6 +134,14 @@ def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store:
         expectations=expectations,
         table_bytes=table_bytes,
     )
+
+
+def _other_partitions(plan: RefreshPlan, driver: Driver, spark: SparkSession) -> DataFrame | None:
+    """The rows of the table that the refresh does not replace, if an expectation compares with them."""
+    if plan.compared is None:
+        return None
+    current = frame_of(spark, plan.compared, driver)
+    return current.where(~F.coalesce(F.expr(plan.partitions.predicate), F.lit(False)))
 
 
 def _check_names_of_dropped(rows: DataFrame) -> None:

@@ -79,9 +79,16 @@ def violations_in_stage(expectations: Sequence[Expectation]) -> dict[str, Column
     }
 
 
-def repeated(stored: DataFrame, expectations: Sequence[Expectation]) -> dict[str, int]:
-    """The number of staged rows with duplicates in the unique columns, by name of the expectation."""
-    return {expected.name: _repeated(stored, expected.unique) for expected in expectations if expected.unique}
+def repeated(stored: DataFrame, expectations: Sequence[Expectation], others: DataFrame | None = None) -> dict[str, int]:
+    """The number of staged rows with duplicates in the unique columns, by name of the expectation.
+
+    :param others: the rows of the other partitions, for expectations across partitions.
+    """
+    return {
+        expected.name: _repeated(stored, expected.unique, others if expected.across_partitions else None)
+        for expected in expectations
+        if expected.unique
+    }
 
 
 def results(expectations: Sequence[Expectation], violations: Mapping[str, int]) -> tuple[ExpectationResult, ...]:
@@ -94,7 +101,15 @@ def _violated(expectation: Expectation) -> Column:
     return F.coalesce(F.expr(f"NOT (\n{expectation.predicate}\n)"), F.lit(False))
 
 
-def _repeated(stored: DataFrame, columns: Sequence[str]) -> int:
-    keys = [F.col(quote(column)) for column in columns]
-    groups = stored.dropna(subset=[quote(column) for column in columns]).groupBy(*keys).agg(F.count("*").alias("rows"))
-    return int(groups.where("rows > 1").agg(F.coalesce(F.sum("rows"), F.lit(0))).collect()[0][0])
+def _repeated(stored: DataFrame, columns: Sequence[str], others: DataFrame | None) -> int:
+    names = [f"key_{number}" for number in range(len(columns))]
+    keys = stored.select(*_aliased(columns, names), F.lit(1).alias("staged"))
+    known = {column.lower() for column in others.columns} if others is not None else set()
+    if others is not None and all(column.lower() in known for column in columns):  # a new column is null in other partitions
+        keys = keys.union(others.select(*_aliased(columns, names), F.lit(0).alias("staged")))
+    groups = keys.dropna(subset=names).groupBy(*names).agg(F.count("*").alias("rows"), F.sum("staged").alias("staged"))
+    return int(groups.where("rows > 1").agg(F.coalesce(F.sum("staged"), F.lit(0))).collect()[0][0])
+
+
+def _aliased(columns: Sequence[str], names: Sequence[str]) -> list[Column]:
+    return [F.col(quote(column)).alias(name) for column, name in zip(columns, names, strict=True)]

@@ -58,6 +58,7 @@ dynamic_tables:
   expectations:
   - {not_null: [amount], action: drop}
   - {unique: [amount, ds]}
+  - {unique: [amount], across_partitions: true}
   - {accepted_values: {hh: ["00", "01"]}, name: hours, action: warn}
   - {row_count: {min: 0, max_decrease: 50%}}
   spark: {conn_id: big, conf: {spark.executor.memory: 4g}, num_executors: 2, env_vars: {A: b}}

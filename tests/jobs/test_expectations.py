@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, accepted_values, not_null
-from airflow_dynamic_tables.core.refresh.plan import DroppedRows, RefreshPlan, RefreshResult
+from airflow_dynamic_tables.core.refresh.plan import DroppedRows, RefreshPlan, RefreshResult, SourceBinding
 from tests.support.jobs import refresh
 
 pytestmark = pytest.mark.spark
@@ -170,3 +171,26 @@ def test_rows_that_are_others_each_time_are_not_kept(spark: SparkSession, plan: 
     with pytest.raises(ValueError, match="when it ran again, so it does not return the same rows"):
         refresh(spark, replace(planned, dropped=dropped))
     assert not Path(planned.result_location.removeprefix("file://")).exists()
+
+
+def test_rows_are_compared_with_those_of_the_other_partitions(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
+    known = {"id": [1, 3, 8, 8, None], "ds": ["1", "2", "3", "3", "2"], "country": ["DE", "FR", "DE", "DE", "IT"]}
+    pq.write_table(pa.table(known), tmp_path / "current.parquet")
+    current = SourceBinding("lake.sales.t", "t_compared", "parquet", "v1", (f"file://{tmp_path}/current.parquet",))
+    expectations = (
+        Expectation("everywhere", Action.FAIL, unique=("ID",), across_partitions=True),
+        Expectation("pair", Action.WARN, unique=("id", "country"), across_partitions=True),
+        Expectation("here", Action.WARN, unique=("id",)),
+        Expectation("new", Action.WARN, unique=("more",), across_partitions=True),
+    )
+    planned = plan(
+        "SELECT * FROM VALUES (1, 'DE', '1', 1), (3, 'DE', '1', 1), (8, 'DE', '1', 2), (8, 'IT', '1', 3), (NULL, 'IT', '1', 4), "
+        "(7, 'IT', '1', 5) AS v(id, country, ds, more)",
+        expectations=expectations,
+        partition_keys=("ds",),
+        partitions=PartitionSet.of([{"ds": "1"}]),
+        compared=current,
+    )
+    assert found(refresh(spark, planned)) == {"everywhere": 3, "pair": 1, "here": 2, "new": 2}
+    first = replace(planned, compared=None)
+    assert found(refresh(spark, first)) == {"everywhere": 2, "pair": 0, "here": 2, "new": 2}, "a table without a version"

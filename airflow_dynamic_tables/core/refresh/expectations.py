@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import literal, quote
 
@@ -26,13 +27,20 @@ class Expectation:
     """A condition for every row: a ``predicate`` (Spark SQL) that is not false, or ``unique`` columns without duplicates.
 
     As in SQL constraints, a predicate that is NULL is not violated, and rows with a NULL among the unique columns are never
-    duplicates.
+    duplicates. Duplicates are looked for among the rows of one refresh or, ``across_partitions``, also among those of the
+    partitions that the refresh does not replace.
     """
 
     name: str
     action: Action = Action.FAIL
     predicate: str | None = None
     unique: tuple[str, ...] = ()
+    across_partitions: bool = False
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain data; a later field has none by default, so that digests and catalog entries stay the same."""
+        plain = {"name": self.name, "action": self.action.value, "predicate": self.predicate, "unique": list(self.unique)}
+        return {**plain, **({"across_partitions": True} if self.across_partitions else {})}
 
 
 @dataclass(frozen=True, slots=True)

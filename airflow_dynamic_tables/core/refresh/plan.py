@@ -215,6 +215,9 @@ class RefreshPlan:
 
     With ``dropped``, the rows that expectations drop are written there, see :meth:`of_dropped`.
 
+    With ``compared``, the current rows of the table, expectations compare its rows with those of the other partitions; the commit
+    needs the table to be at ``stands_on``.
+
     With ``stream``, the job runs continuously: each batch has its own plan with the stream ``position`` that the table reaches
     and the position that it ``follows``, to which rows are added; without the latter, the rows replace the table.
     """
@@ -256,6 +259,7 @@ class RefreshPlan:
     shows: ShownDifference | None = None
     merge: Merge | None = None
     dropped: DroppedRows | None = None
+    compared: SourceBinding | None = None
 
     def of_dropped(self, dropped: DroppedRows) -> RefreshPlan:
         """Return the plan of writing the rows that expectations drop: each refresh has a partition of its own."""
@@ -277,6 +281,7 @@ class RefreshPlan:
             rebuild=Rebuild.NOTHING,
             merge=None,
             dropped=None,
+            compared=None,
         )
 
     @property

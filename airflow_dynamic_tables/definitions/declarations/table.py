@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from airflow_dynamic_tables.core.partition_transforms import rejoined, spelled
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount, accepted_values, not_null
 from airflow_dynamic_tables.core.refresh.reasons import OnChange
-from airflow_dynamic_tables.definitions.declarations.airflow import Duration, declaration_of_keys
+from airflow_dynamic_tables.definitions.declarations.airflow import Duration, Truth, declaration_of_keys
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, OneOf, Scalar
 from airflow_dynamic_tables.definitions.declarations.settings import Settings
 
@@ -77,6 +77,8 @@ class ExpectationDeclaration(Declaration):
     """Columns without nulls."""
     unique: _Columns | None = None
     """Columns whose values are unique; rows with a null in one of them are not compared."""
+    across_partitions: Truth = False
+    """Whether `unique` also compares with the rows of the partitions that a refresh does not replace."""
     accepted_values: Annotated[dict[Name, _Values], Field(min_length=1)] | None = None
     """Columns and their accepted values; null is always accepted."""
     predicate: Name | None = None
@@ -100,6 +102,8 @@ class ExpectationDeclaration(Declaration):
         """Its name, or else its content."""
         columns = self.not_null or self.unique or tuple(self.accepted_values or ())
         said = self.predicate or (f"{self.kind}({', '.join(columns)})" if columns else self.kind)
+        if self.across_partitions:
+            said = f"{said} across partitions"
         shortened = " ".join(said.split())
         return self.name or (shortened if len(shortened) <= _NAMED else f"{shortened[:_NAMED]}…")
 
@@ -114,7 +118,9 @@ class ExpectationDeclaration(Declaration):
 def build_expectations(declared: tuple[ExpectationDeclaration, ...]) -> tuple[Expectation, ...]:
     """Return the expectations that the job checks."""
     return tuple(
-        Expectation(item.full_name, Action(item.action or Action.FAIL), item.predicate_sql, item.unique or ())
+        Expectation(
+            item.full_name, Action(item.action or Action.FAIL), item.predicate_sql, item.unique or (), item.across_partitions
+        )
         for item in declared
         if item.row_count is None
     )

@@ -40,7 +40,7 @@ from airflow_dynamic_tables.exceptions import (
     UpstreamError,
     VersionNotFoundError,
 )
-from airflow_dynamic_tables.formats.base import LakeTable
+from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable
 from airflow_dynamic_tables.formats.registry import bind, bind_at, connection_options, is_bound
 from airflow_dynamic_tables.ledger.base import Stage
 from airflow_dynamic_tables.services.queries import bind_functions, inline_views
@@ -520,7 +520,17 @@ def _refresh_plan(write: StagedWrite, request: RefreshRequest, registered: Regis
         stands_on=Base(current.token, current.data_timestamp) if current is not None and current.token else None,
         sources=merging.sources if merging is not None else planned.sources,
         merge=merging.merge if merging is not None else None,
+        compared=_compared(bound, registered.loaded, stage.partitions),
     )
+
+
+def _compared(bound: Bound, loaded: LoadedTable, partitions: PartitionSet) -> SourceBinding | None:
+    """Return the current rows of the table, if an expectation compares rows with those of partitions that are not replaced."""
+    table = bound.table
+    is_needed = not partitions.is_whole and any(one.across_partitions for one in table.expectations)
+    if not is_needed or loaded.current() is None:
+        return None
+    return loaded.read().bound(table.identifier, f"{view_name(table, 0)}_compared" if table.upstream else "compared")
 
 
 def _batch_plan(request: RefreshRequest, batch: StreamBatch, stage: Stage, current: Version | None, why: Why) -> RefreshPlan:

@@ -24,6 +24,7 @@ from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import (
+    CommitRejectedError,
     ConflictError,
     DynamicTableError,
     EmptyBatchError,
@@ -144,7 +145,8 @@ def finish(
                 record_state(workspace, begun.registered, begun.plan, outcome)
             supersede(workspace, table.identifier)
         forget_after_commit(workspace, begun.registered, table.retention)
-        forget_after_failures(workspace, table, outcome.token)
+        if table.keep_dropped is not None:
+            forget_after_failures(workspace, table.identifier, outcome.token, table.keep_dropped)
     return outcome
 
 
@@ -234,7 +236,8 @@ def prepare(
         write.skip(skipped.reason)
         return skipped
     planned = plan(write, request, registered, (action, reason), to_do)
-    planned = stage_dropped_rows(workspace, request.table, planned, stage.opened_at)
+    if request.table.keep_dropped is not None:
+        planned = stage_dropped_rows(workspace, request.table, planned, stage.opened_at)
     workspace.ledger.update_refresh(
         stage.token, sources=versions_read(planned), recipe=planned.recipe or "", source_bytes=_size_of(planned.sources)
     )
@@ -339,8 +342,15 @@ def _check_not_overtaken(workspace: Workspace, attempt: Attempt) -> None:
     table's atomic swap.
 
     :raises OvertakenError: if it has.
+    :raises CommitRejectedError: if its rows were compared with those of an earlier version.
     """
     newest = _newest(workspace, attempt.request, attempt.registered)
+    stands_on = attempt.plan.stands_on
+    if attempt.plan.compared is not None and (newest is None or stands_on is None or newest.token != stands_on.token):
+        raise CommitRejectedError(
+            f"{attempt.request.table.identifier} got another version while this refresh compared its rows with other partitions; "
+            "nothing was committed, refresh again."
+        )
     if skipped := overtaken(attempt.request, attempt.stage.partitions, newest, fresh_until(workspace, newest)):
         raise OvertakenError(skipped.reason.text)
 

@@ -11,6 +11,7 @@ import re
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -49,16 +50,15 @@ def new_entry(table: DynamicTable, job_state: JobState) -> CatalogDynamicTable:
         comment=table.comment,
         partition_keys=table.partition_keys,
         format=table.format,
-        options={**table.options, **_kept(table)},  # the maintenance reads them there without a definition
+        # The maintenance reads them there without a definition.
+        options={**table.options, **table.retention.options, **_retention_of_dropped(table.keep_dropped)},
         definition=normalised(table),
     )
 
 
-def _kept(table: DynamicTable) -> dict[str, str]:
-    """Return the options that say what is kept of a table, and how long."""
-    keep = table.keep_dropped
-    dropped = {KEEP_DROPPED: Freshness(int(keep.total_seconds())).text} if keep is not None else {}
-    return {**table.retention.options, **dropped}
+def _retention_of_dropped(keep: timedelta | None) -> dict[str, str]:
+    """Return the option that says how long dropped rows are kept."""
+    return {KEEP_DROPPED: Freshness(int(keep.total_seconds())).text} if keep is not None else {}
 
 
 def declared_entry(workspace: Workspace, table: DynamicTable, job_state: JobState) -> CatalogDynamicTable:

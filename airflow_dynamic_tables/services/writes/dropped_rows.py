@@ -70,11 +70,11 @@ def find_dropped_rows(workspace: Workspace, identifier: TableIdentifier) -> Regi
 
 
 def stage_dropped_rows(workspace: Workspace, table: DynamicTable, planned: RefreshPlan, started: datetime) -> RefreshPlan:
-    """Return the plan of a refresh with a stage for its dropped rows, if the table keeps them. Their table is created first.
+    """Return the plan of a refresh of a table that keeps dropped rows, with a stage for them. Their table is created first.
 
     :raises ConfigurationError: if another table has its name.
     """
-    if table.keep_dropped is None or not any(one.action is Action.DROP for one in planned.expectations):
+    if not any(one.action is Action.DROP for one in planned.expectations):
         return planned
     token = str(uuid5(NAMESPACE_URL, f"{planned.token}/dropped rows"))
     registered = _found_or_created(workspace, table, token)
@@ -137,19 +137,17 @@ def _without_listeners(workspace: Workspace) -> Workspace:
     return replace(workspace, listeners=())
 
 
-def forget_after_failures(workspace: Workspace, table: DynamicTable, token: str) -> None:
+def forget_after_failures(workspace: Workspace, identifier: TableIdentifier, token: str, keep: timedelta) -> None:
     """Remove the rows kept by refreshes that failed since the last version but one. Best effort; the maintenance repeats it.
 
     :param token: that of the last version.
     """
-    if table.keep_dropped is None:
-        return
     try:
-        recent = [one for one in workspace.ledger.list_refreshes(table.identifier, _RECENT) if one.token != token]
+        recent = [one for one in workspace.ledger.list_refreshes(identifier, _RECENT) if one.token != token]
         if any(one.state in _IN_VAIN for one in takewhile(lambda one: one.state is not RefreshState.SUCCEEDED, recent)):
-            forget_dropped_rows(workspace, table.identifier, table.keep_dropped)
+            forget_dropped_rows(workspace, identifier, keep)
     except (DynamicTableError, OSError):
-        log.exception("Dropped rows of failed refreshes of %s were not removed; the maintenance does it.", table.identifier)
+        log.exception("Dropped rows of failed refreshes of %s were not removed; the maintenance does it.", identifier)
 
 
 def retention_of(registered: RegisteredTable) -> timedelta | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -54,7 +56,10 @@ def test_new_rows_are_kept_once_and_columns_may_change(
             refresh(spark, plan)
 
         def refreshed(name: str, text: str, query: str = "SELECT id, country FROM raw.orders", **asked: Any) -> str:
-            (tmp_path / "orders" / f"{name}.csv").write_text(text)
+            file = tmp_path / "orders" / f"{name}.csv"
+            file.write_text(text)
+            hour_ago = time.time() - 3600
+            os.utime(file, (hour_ago, hour_ago))  # a file that has just been written may still change
             (tmp_path / "sales.yaml").write_text(YAML.format(folder=tmp_path, query=query))
             definitions = load_definitions(tmp_path / "sales.yaml")
             token = str(uuid4())
