@@ -1,8 +1,9 @@
 """TPC-H lineitem by day on a cluster of two workers: refreshes in full and of one day, beside Iceberg's own writer.
 
 Ours is ``dynamic-tables refresh`` by spark-submit. The rivals are jobs with Iceberg's library for Spark (``INSERT
-OVERWRITE``, ``writeTo().overwritePartitions()``). All run on the same Spark 4.1, with the same memory, on the same standalone
-cluster, in turn. ``spark-pipelines`` is not among them: it runs locally or on a Spark Connect server, see ``bench_pipelines.py``.
+OVERWRITE``, ``writeTo().overwritePartitions()``), and a run of Spark Declarative Pipelines, which refresh in full only, into
+an Iceberg table. All run on the same Spark 4.1, with the same memory, on the same standalone cluster, in turn. Pipelines need a
+Spark Connect server; its start is not in their seconds.
 ``BENCH_SCALE`` is the scale factor, ``BENCH_ROUNDS`` how often. CPU is that of all processes. Memory is resident: ``client`` is
 the Python process of the command, ``driver`` and ``executor`` are the largest Java process of each kind.
 """
@@ -29,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from measure import compare
 
+from tests.support.connect_server import running_connect_server
 from tests.support.downloads import jars, spark_home
 from tests.support.processes import descendants
 from tests.support.spark_cluster import SparkCluster, running_spark_cluster
@@ -105,46 +107,82 @@ class Bench:
     def rival(self, way: str) -> Measured:
         """A job with Iceberg's own writer."""
         (self.home / "rival.py").write_text(RIVAL)
-        lake = self.home / "rival"
-        catalog = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": lake.as_uri()}
         conf = {
-            **self.conf,
+            **self._with_iceberg("rival"),
             "spark.jars": ",".join(map(str, jars("iceberg-spark-4.1"))),
-            "spark.sql.iceberg.advisory-partition-size": str(64 * MB),  # its default needs more than the 1 GB of an executor
             "spark.sql.sources.partitionOverwriteMode": "dynamic" if way.endswith("-day") else "static",
-            **{f"spark.sql.catalog.ice{key}": value for key, value in catalog.items()},
         }
         program = [str(self.home / "rival.py"), str(self.home / "lineitem"), way]
-        return self._run([_binary("spark-submit"), "--master", self.cluster.url, *_options(conf), *program], {}, lake)
+        command = [_binary("spark-submit"), "--master", self.cluster.url, *_options(conf), *program]
+        return self._run(command, {}, self.home / "rival")
 
-    def _run(self, command: Sequence[str], environ: Mapping[str, str], table: Path) -> Measured:
-        events = self.home / "events"
-        shutil.rmtree(events, ignore_errors=True)
-        events.mkdir()
+    def pipelines(self) -> Measured:
+        """A run of a pipeline with one materialized view."""
+        project = self.home / "pipeline"
+        (project / "transformations").mkdir(parents=True, exist_ok=True)
+        (self.home / "pipelines" / "bench").mkdir(parents=True, exist_ok=True)  # the database
+        spec = {
+            "name": "bench",
+            "catalog": "ice",
+            "database": "bench",
+            "storage": f"{project.as_uri()}/storage",
+            "libraries": [{"glob": {"include": "transformations/**"}}],
+        }
+        (project / "spark-pipeline.yml").write_text(json.dumps(spec))
+        view = "CREATE MATERIALIZED VIEW lineitem USING iceberg PARTITIONED BY (l_shipdate)"
+        source = f"parquet.`{self.home / 'lineitem'}`"
+        (project / "transformations" / "lineitem.sql").write_text(f"{view} AS SELECT * FROM {source};\n")
+        run = [_binary("spark-pipelines"), "run", "--spec", str(project / "spark-pipeline.yml"), "--remote"]
+        conf = self._with_iceberg("pipelines")
+        self._clear_events()
+        with running_connect_server(None, jars("iceberg-spark-4.1"), self.cluster.url, conf) as server:
+            return self._run([*run, server.url], {}, self.home / "pipelines", server.process.pid)
+
+    def _with_iceberg(self, lake: str) -> dict[str, str]:
+        catalog = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": (self.home / lake).as_uri()}
+        return {
+            **self.conf,
+            "spark.sql.iceberg.advisory-partition-size": str(64 * MB),  # its default needs more than the 1 GB of an executor
+            "spark.sql.shuffle.partitions": "200",  # Spark's default; the server of tests has fewer
+            **{f"spark.sql.catalog.ice{key}": value for key, value in catalog.items()},
+        }
+
+    def _clear_events(self) -> None:
+        shutil.rmtree(self.home / "events", ignore_errors=True)
+        (self.home / "events").mkdir()
+
+    def _run(self, command: Sequence[str], environ: Mapping[str, str], table: Path, server: int | None = None) -> Measured:
+        """Run a command; ``server`` is the process of the driver if the command does not start it."""
+        if server is None:
+            self._clear_events()
         before = _files(table)
         started = time.perf_counter()
         output, errors = self.home / "output", self.home / "errors"
         with output.open("wb") as out, errors.open("wb") as log:
             process = subprocess.Popen(command, env={**os.environ, **environ}, cwd=self.home, stdout=out, stderr=log)
-            memory, cpu = _watched(process, self.cluster)
+            memory, cpu = _watched(process, self.cluster, server)
         seconds = time.perf_counter() - started
         if process.returncode:
             raise SystemExit(f"{command}\n{output.read_text()}{errors.read_text()[-6000:]}")
         added = {path: size for path, size in _files(table).items() if path not in before}
-        return Measured(seconds, cpu, _shuffled(events), len(added), sum(added.values()), memory, _steps(output))
+        return Measured(seconds, cpu, _shuffled(self.home / "events"), len(added), sum(added.values()), memory, _steps(output))
 
 
-def _watched(process: subprocess.Popen[bytes], cluster: SparkCluster) -> tuple[dict[str, int], float]:
-    """Wait for the end of a process; return the peaks of memory in megabytes, and the seconds of CPU of all that it started."""
+def _watched(process: subprocess.Popen[bytes], cluster: SparkCluster, server: int | None) -> tuple[dict[str, int], float]:
+    """Wait for the end of a process; return the peaks of memory in megabytes, and the seconds of CPU of all that it started.
+
+    :param server: a process that serves it, whose children count, too.
+    """
     peaks = {"client": 0, "driver": 0, "executor": 0}
     used: dict[int, float] = {}
-    command = psutil.Process(process.pid)
+    commands = [psutil.Process(pid) for pid in (process.pid, server) if pid is not None]
     ended = Event()
 
     def look() -> None:
         while not ended.wait(0.3):
             executors = cluster.executors()
-            for one in (*executors, command, *descendants(process.pid)):
+            started = (child for command in commands for child in descendants(command.pid))
+            for one in (*executors, *commands, *started):
                 with suppress(psutil.Error):
                     # What Java starts looks for a moment as Java does, and has the name of a thread.
                     kind = "executor" if one in executors else "driver" if Path(one.exe()).name == "java" else "client"
@@ -227,6 +265,7 @@ def main() -> None:
                 "ours": lambda: bench.ours("--full-refresh"),
                 "INSERT OVERWRITE": lambda: bench.rival("insert"),
                 "overwritePartitions": lambda: bench.rival("write"),
+                "spark-pipelines": bench.pipelines,
             },
             "one day": {
                 "ours": lambda: bench.ours("--partition", f"l_shipdate={DAY}"),

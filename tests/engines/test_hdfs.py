@@ -41,7 +41,7 @@ def site(request: pytest.FixtureRequest, hdfs: YarnCluster, tmp_path: Path, empt
     return site_of(request.param, f"{hdfs.hdfs}/{tmp_path.name}", tmp_path, empty_state, uri)
 
 
-@pytest.mark.parametrize("site", KINDS, indirect=True)
+@pytest.mark.parametrize("site", [*KINDS, "orc"], indirect=True)
 def test_a_table_in_hdfs(site: Site) -> None:
     check_refreshes(site, SETTINGS)
 

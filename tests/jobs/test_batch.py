@@ -51,6 +51,16 @@ def test_the_result_says_what_is_in_the_stage(spark: SparkSession, plan: Plan) -
     assert RefreshResult.from_json(Path(planned.result_location.removeprefix("file://")).read_text()) == result
 
 
+def test_the_files_have_the_codec_of_the_settings(spark: SparkSession, plan: Plan) -> None:
+    spark.conf.set("spark.sql.parquet.compression.codec", "zstd")
+    try:
+        result = refresh(spark, plan("SELECT 1 AS n"))
+    finally:
+        spark.conf.unset("spark.sql.parquet.compression.codec")
+    (file,) = result.files
+    assert pq.read_metadata(file.path.removeprefix("file://")).row_group(0).column(0).compression == "ZSTD"
+
+
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
 def test_in_plain_folders_the_partition_keys_are_in_the_names_only(spark: SparkSession, plan: Plan, kind: str) -> None:
     query = "SELECT day, n, h FROM VALUES (DATE'2024-01-01', 1, 'a b/c'), (DATE'2024-01-02', 2, '%') AS v(day, n, h)"

@@ -9,10 +9,11 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from airflow_dynamic_tables.runners.spark_home import find_spark_submit, spark_environment
 from tests.support.busy_folders import contents_below
@@ -59,11 +60,17 @@ class ConnectServer:
 
 
 @contextmanager
-def running_connect_server(home: Path | None = None, jars: Iterable[Path] = ()) -> Iterator[ConnectServer]:
+def running_connect_server(
+    home: Path | None = None,
+    jars: Iterable[Path] = (),
+    master: str = "local[2]",
+    conf: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[ConnectServer]:
     """Start one; it is gone afterwards.
 
     :param home: the ``SPARK_HOME`` of another version than that of this process.
     :param jars: of the server itself, where Spark comes without it.
+    :param conf: settings of Spark, before those of all these servers.
     """
     token = secrets.token_hex(16)
     port = free_port()
@@ -75,10 +82,11 @@ def running_connect_server(home: Path | None = None, jars: Iterable[Path] = ()) 
             "spark.connect.grpc.binding.port": str(port),
             "spark.eventLog.dir": f"file://{folder}",
             "spark.jars": ",".join(map(str, [*jars, *([DRIVER] if DRIVER.exists() else [])])),
+            **conf,
         }
         command = [
             find_spark_submit(environ),
-            *("--master", "local[2]", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+            *("--master", master, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
             *(text for name, value in settings.items() for text in ("--conf", f"{name}={value}")),
             "spark-internal",
         ]
