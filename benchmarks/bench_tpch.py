@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import psutil
 
@@ -61,10 +62,14 @@ spark.stop()
 
 @dataclass
 class Measured:
-    """What one command took; CPU is that of all processes in seconds, memory in megabytes, shuffled data in bytes."""
+    """What one command took; CPU is that of all processes in seconds, memory in megabytes, shuffled data in bytes.
+
+    ``tasks`` is the CPU of Spark's tasks, without the start and the compilation of code, which depend most on other work.
+    """
 
     seconds: float
     cpu: float
+    tasks: float
     shuffled: int
     files: int
     bytes: int
@@ -75,7 +80,7 @@ class Measured:
         memory = ", ".join(f"{kind} {size} MB" for kind, size in self.memory.items())
         steps = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.steps.items())
         moved = f"shuffled {self.shuffled / MB:.0f} MB, wrote {self.files} files of {self.bytes / MB:.0f} MB"
-        return f"{self.seconds:.1f} s, CPU {self.cpu:.1f} s, {moved}; {memory}; {steps}"
+        return f"{self.seconds:.1f} s, CPU {self.cpu:.1f} s (tasks {self.tasks:.1f} s), {moved}; {memory}; {steps}"
 
 
 @dataclass
@@ -165,7 +170,8 @@ class Bench:
         if process.returncode:
             raise SystemExit(f"{command}\n{output.read_text()}{errors.read_text()[-6000:]}")
         added = {path: size for path, size in _files(table).items() if path not in before}
-        return Measured(seconds, cpu, _shuffled(self.home / "events"), len(added), sum(added.values()), memory, _steps(output))
+        shuffled, tasks = _of_tasks(self.home / "events")
+        return Measured(seconds, cpu, tasks, shuffled, len(added), sum(added.values()), memory, _steps(output))
 
 
 def _watched(process: subprocess.Popen[bytes], cluster: SparkCluster, server: int | None) -> tuple[dict[str, int], float]:
@@ -204,16 +210,17 @@ def _files(table: Path) -> dict[Path, int]:
     return {path: path.stat().st_size for path in table.rglob("*.parquet")}
 
 
-def _shuffled(events: Path) -> int:
-    """Bytes that the tasks of an application wrote for others."""
-    total = 0
+def _of_tasks(events: Path) -> tuple[int, float]:
+    """Return the bytes that the tasks of an application shuffled, and their seconds of CPU."""
+    shuffled = nanoseconds = 0
     for file in (path for path in events.rglob("*") if path.is_file()):
-        for event in _task_ends(file):
-            total += event.get("Task Metrics", {}).get("Shuffle Write Metrics", {}).get("Shuffle Bytes Written", 0)
-    return total
+        for metrics in (event["Task Metrics"] for event in _task_ends(file) if "Task Metrics" in event):
+            shuffled += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
+            nanoseconds += metrics["Executor CPU Time"]
+    return shuffled, nanoseconds / 1e9
 
 
-def _task_ends(file: Path) -> Iterator[dict[str, dict[str, dict[str, int]]]]:
+def _task_ends(file: Path) -> Iterator[dict[str, Any]]:
     text = (
         subprocess.run(["zstd", "-dcq", str(file)], capture_output=True, text=True, check=True).stdout
         if file.suffix == ".zstd"
@@ -279,7 +286,7 @@ def main() -> None:
                 for name, measure in found.items():
                     measured[name].append(measure())
                     print(f"  {what}, {name}: {measured[name][-1]}", flush=True)
-            for unit in ("seconds", "cpu"):
+            for unit in ("seconds", "cpu", "tasks"):
                 figures = {name: [getattr(one, unit) for one in runs] for name, runs in measured.items()}
                 for name in list(found)[1:]:
                     compare(f"{unit} of a refresh of lineitem SF{SCALE}, {what}", figures["ours"], figures[name], name, 1.1)
