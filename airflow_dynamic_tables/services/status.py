@@ -491,14 +491,12 @@ def _lost_tick(latest: Latest, fresh: datetime | None, now: datetime) -> datetim
 def _status(seen: _Seen, content: _Content, workspace: Workspace, now: datetime, *, defined: bool | None) -> TableStatus:
     said = _said(seen.definition, seen.registered)
     registered = seen.registered
-    fresh = content.fresh_until
-    lag = now - fresh if fresh else None
+    lag = now - content.fresh_until if content.fresh_until else None
     period = said.period
     allowed = _allowed_lag(period, said.cron, said.timezone, now) if period else None
     is_late = lag > allowed if lag is not None and allowed is not None else None
     overdue = now - allowed if is_late and allowed is not None else None
-    due = max((time for time in (overdue, content.lost_tick) if time is not None), default=None)
-    missing = _missing(seen, said, workspace, content, due) if due is not None else ()
+    missing = _missing(seen, said, workspace, content, overdue)
     return TableStatus(
         identifier=str(seen.identifier),
         defined=defined,
@@ -510,7 +508,7 @@ def _status(seen: _Seen, content: _Content, workspace: Workspace, now: datetime,
         suspended_because=(registered.refresh_handler.suspended_because or None) if registered else None,
         version=content.version,
         data_timestamp=content.data_timestamp,
-        fresh_until=fresh,
+        fresh_until=content.fresh_until,
         lag_seconds=int(lag.total_seconds()) if lag is not None else None,
         allowed_lag_seconds=int(allowed.total_seconds()) if allowed is not None else None,
         late=is_late,
@@ -537,10 +535,13 @@ def _next_refresh(said: _Said, registered: CatalogDynamicTable | None, now: date
     return _next_tick(said.cron, said.timezone, now) if said.cron and not is_suspended else None
 
 
-def _missing(seen: _Seen, said: _Said, workspace: Workspace, content: _Content, due: datetime) -> PartitionSet | tuple[()]:
-    """Return the partitions missing for ticks up to a time; none for a table without schedule or time partitions."""
+def _missing(
+    seen: _Seen, said: _Said, workspace: Workspace, content: _Content, overdue: datetime | None
+) -> PartitionSet | tuple[()]:
+    """Return the partitions missing for lost or overdue ticks; none for a table without schedule or time partitions."""
     fresh = content.fresh_until
-    if fresh is None or due <= fresh or not said.formatters or not said.period or seen.entry is None:
+    due = max((time for time in (overdue, content.lost_tick) if time is not None), default=None)
+    if fresh is None or due is None or due <= fresh or not said.formatters or not said.period or seen.entry is None:
         return ()
     # With a watermark source, partitions are due when their time is over, not at a tick.
     cron = said.cron if content.watermark is None else None
