@@ -56,12 +56,12 @@ def test_what_is_made_anew_has_nothing_of_what_was_dropped(workspace: Workspace,
     assert rows(workspace) == [5]
 
 
-def test_a_folder_that_somebody_deletes_while_the_job_runs_is_named(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_folder_that_is_deleted_while_the_job_runs_is_named(workspace: Workspace, tmp_path: Path) -> None:
     def vandalised(plan: RefreshPlan) -> None:
         write_numbers(plan)
         shutil.rmtree(plan.stage.removeprefix("file://").partition("/_stages/")[0])
 
-    with pytest.raises(StageRejectedError, match=r"The stage of lake.sales.numbers is gone \(file:.*somebody deleted it while"):
+    with pytest.raises(StageRejectedError, match=r"The stage of lake.sales.numbers is gone \(file:.*it was deleted while"):
         run(workspace, request(tmp_path, "t1"), vandalised)
     assert refresh(workspace, tmp_path, "t2", 3).number == 1
     assert rows(workspace) == [3]

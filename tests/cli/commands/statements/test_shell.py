@@ -26,7 +26,7 @@ CREATE = f"CREATE DYNAMIC TABLE lake.sales.t{ENTER}FRESHNESS = '1 day'{ENTER}AS 
 def test_a_statement_goes_over_several_lines_until_its_semicolon(typed: Typed) -> None:
     ran = typed(f"{CREATE}USE lake.sales; SHOW DYNAMIC TABLES LIKE 't';{ENTER}{CTRL_D}")
     assert (ran.code, "created" in ran.out) == (0, True)
-    assert re.search(r"^ *lake\.sales\.t +yes +FULL +1 day +INITIALIZING", ran.out, re.MULTILINE)
+    assert re.search(r"^ *lake\.sales\.t +yes +NO_VERSION +FULL +1 day +INITIALIZING", ran.out, re.MULTILINE)
 
 
 def test_an_error_ends_a_text_and_not_the_shell(typed: Typed) -> None:
