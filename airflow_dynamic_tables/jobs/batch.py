@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 from pyspark.sql.types import StructType
@@ -54,8 +55,9 @@ def refresh(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> RefreshRe
     prepare(spark, plan, driver)
     for source in plan.sources:
         bind(spark, source, driver)
-    rows = storable(planned_rows(spark, plan, driver), driver.tell)
-    result = store(spark, plan, driver, rows if plan.merge is None else _merged(spark, plan, plan.merge, rows, driver))
+    with _version_of_internal_errors(spark):
+        rows = storable(planned_rows(spark, plan, driver), driver.tell)
+        result = store(spark, plan, driver, rows if plan.merge is None else _merged(spark, plan, plan.merge, rows, driver))
     if plan.compares is not None:
         schema = ", ".join(f"{quote(column.name)} {column.type}" for column in result.columns)
         stored, other = _stored(spark, plan, schema), frame_of(spark, plan.compares, driver)
@@ -65,6 +67,20 @@ def refresh(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> RefreshRe
             result = replace(result, difference=difference(plan.shows, stored, other))
     driver.write_text(plan.result_location, result.to_json())
     return result
+
+
+@contextmanager
+def _version_of_internal_errors(spark: SparkSession) -> Iterator[None]:
+    """Add Spark's version to the errors that it calls internal: a version may parse syntax that only later ones can plan.
+
+    :raises ValueError: instead of such an error.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        if not (words := message(error)).startswith("[INTERNAL_ERROR"):
+            raise
+        raise ValueError(refused(spark.version, words)) from error
 
 
 def _merged(spark: SparkSession, plan: RefreshPlan, merge: Merge, rows: DataFrame, driver: Driver) -> DataFrame:
