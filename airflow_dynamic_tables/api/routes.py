@@ -28,7 +28,7 @@ from airflow_dynamic_tables.api.questions import (
 )
 from airflow_dynamic_tables.api.results import ResultRouter
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.lineage import ColumnOrigin
+from airflow_dynamic_tables.core.lineage import ColumnOrigin, reachable
 from airflow_dynamic_tables.core.mistakes import shown
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
@@ -222,8 +222,8 @@ def lineage(desk: AtDesk, table: Name) -> TableLineage:
     every = {one.identifier: one for one in desk.every_table()}
     reads = {name: one.upstream for name, one in every.items()}
     read_by = _reversed(reads)
-    above = _reached(known.identifier, reads)
-    below = _reached(known.identifier, read_by)
+    above = reachable(known.identifier, reads)
+    below = reachable(known.identifier, read_by)
     hidden = desk.hidden(above | below)
     return TableLineage(
         identifier=str(known.identifier),
@@ -301,17 +301,6 @@ def _column_origins(
     return {name: found for name, found in visible.items() if found}
 
 
-def _reached(start: TableIdentifier, edges: Mapping[TableIdentifier, Iterable[TableIdentifier]]) -> set[TableIdentifier]:
-    """Return everything reachable over edges, without the starting points."""
-    reached: set[TableIdentifier] = set()
-    waiting = [start]
-    while waiting:
-        new = set(edges.get(waiting.pop(), ())) - reached
-        reached |= new
-        waiting.extend(new)
-    return reached - {start}
-
-
 def _names(tables: Iterable[TableIdentifier]) -> tuple[str, ...]:
     return tuple(sorted(map(str, tables)))
 
@@ -383,7 +372,7 @@ def delay(desk: AtDesk, table: Name) -> Delay:
     known = desk.table(table)
     every = {one.identifier: one for one in desk.every_table()}
     reads = {name: one.upstream for name, one in every.items()}
-    above = _reached(known.identifier, reads)
+    above = reachable(known.identifier, reads)
     shown = [every[name] for name in above - desk.hidden(above) if name in every]
     return find_delay(known.identifier, _statuses(desk, [known, *shown]), reads)
 

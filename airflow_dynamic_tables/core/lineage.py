@@ -1,8 +1,9 @@
-"""Lineage: the names of tables in OpenLineage, and the columns that a column derives from."""
+"""Lineage: reachable tables, the names of tables in OpenLineage, and the columns that a column derives from."""
 
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, unquote, urlsplit
 
@@ -69,3 +70,14 @@ def metastore_symlink(uri: str, database: str, table: str) -> DatasetName:
 def asset_dataset(identifier: TableIdentifier) -> DatasetName:
     """Return the name of the dataset of a table's Airflow asset, which is a symlink of the table itself."""
     return DatasetName(f"{ASSET_SCHEME}{quote(identifier.catalog, safe='')}", str(identifier.path))
+
+
+def reachable(start: TableIdentifier, edges: Mapping[TableIdentifier, Iterable[TableIdentifier]]) -> set[TableIdentifier]:
+    """Return the tables that are reachable over edges, without the one to start from."""
+    reached: set[TableIdentifier] = set()
+    waiting = [start]
+    while waiting:
+        new = set(edges.get(waiting.pop(), ())) - reached
+        reached |= new
+        waiting.extend(new)
+    return reached - {start}

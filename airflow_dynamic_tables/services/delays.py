@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.lineage import reachable
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.ledger.base import RefreshState
-from airflow_dynamic_tables.services.status import TableState, TableStatus, overview, with_paused
-from airflow_dynamic_tables.services.tables.workflows import paused_workflows
+from airflow_dynamic_tables.services.status import TableState, TableStatus, overview, with_dags
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
@@ -44,11 +43,8 @@ _TURNS = {
 def delay_of(workspace: Workspace, definitions: Definitions, table: TableIdentifier) -> Delay:
     """Return the delay of a defined table, see :func:`find_delay`. The status of tables is that of the history."""
     reads = {name: each.upstream for name, each in definitions.tables.items()}
-    above = [table]
-    for name in above:
-        above += [parent for parent in reads[name] if parent in reads and parent not in above]
-    entries = {name: workspace.find_entry(name) for name in above}
-    statuses = with_paused(overview(workspace, entries, definitions.tables), partial(paused_workflows, workspace))
+    entries = {name: workspace.find_entry(name) for name in (table, *reachable(table, reads)) if name in reads}
+    statuses = with_dags(workspace, overview(workspace, entries, definitions.tables))
     return find_delay(table, dict(zip(entries, statuses, strict=True)), reads)
 
 

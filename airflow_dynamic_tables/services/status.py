@@ -231,11 +231,11 @@ def list_tables(workspace: Workspace, definitions: Mapping[TableIdentifier, Dyna
     }
     if hidden := dict.fromkeys(names - statuses.keys()):
         statuses |= zip(hidden, overview(workspace, hidden, definitions, complete=complete), strict=True)
-    listing.tables = _with_dags(workspace, [statuses[name] for name in sorted(names)])
+    listing.tables = with_dags(workspace, [statuses[name] for name in sorted(names)])
     return listing
 
 
-def _with_dags(workspace: Workspace, statuses: list[TableStatus]) -> list[TableStatus]:
+def with_dags(workspace: Workspace, statuses: list[TableStatus]) -> list[TableStatus]:
     """Add the paused state of the DAGs from Airflow; unchanged if Airflow is unavailable."""
     return with_paused(statuses, partial(paused_workflows, workspace))
 
@@ -314,7 +314,7 @@ def show_table(
     now = workspace.now()
     contents = _contents(workspace, {identifier: current}, reads, now)
     status = _status(_Seen(identifier, entry), contents[identifier], workspace, now, defined=defined)
-    (status,) = _with_dags(workspace, [status])
+    (status,) = with_dags(workspace, [status])
     sources: tuple[SourcePosition, ...] = ()
     if current is not None:
         sources = positions_of(current, workspace.ledger.source_states(current.token), sources_now or {}, reads[identifier])

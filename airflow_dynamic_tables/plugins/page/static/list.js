@@ -76,9 +76,9 @@ function compare(one, other) {
 }
 
 function shown() {
-  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const terms = search.value.toLowerCase().split(/\s+/).filter(Boolean);
   const fits = (one) =>
-    words.every((word) => one.name.includes(word)) &&
+    terms.every((term) => one.name.includes(term)) &&
     (!state.value || one.table.state === state.value) &&
     (!mode.value || one.table.refreshMode === mode.value);
   return rows.filter(fits).sort(compare);
