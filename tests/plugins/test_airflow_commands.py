@@ -22,8 +22,11 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage
 from airflow_dynamic_tables.plugins.commands import get_cli_commands
+from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from airflow_dynamic_tables.services.settings import WorkspaceSettings
 from airflow_dynamic_tables.services.workspace import open_workspace
+from tests.support.pyarrow_job import write_numbers
+from tests.support.statsd import statsd_server
 
 DAY = datetime(2024, 1, 1, tzinfo=UTC)
 NUMBERS = TableIdentifier("lake", "sales", "numbers")
@@ -219,3 +222,17 @@ def test_what_needs_the_definitions_alone_asks_for_no_connection(
 ) -> None:
     monkeypatch.setenv("AIRFLOW__DYNAMIC_TABLES__CONNECTION", "nowhere")
     assert json.loads(run("plan"))[0]["identifier"] == "lake.sales.numbers"
+
+
+def test_writes_of_commands_are_counted(run: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkSubmitRunner, "run", lambda _self, plan, _environment: write_numbers(plan))
+
+    def counted(*argv: str) -> list[str]:
+        with statsd_server(monkeypatch, is_initialized=False) as received:
+            run(*argv)
+            return [line.removeprefix("airflow.dynamic_tables.writes.") for line in received() if ".writes." in line]
+
+    assert counted("list") == []
+    assert counted("refresh", "numbers") == ["lake__sales__numbers.INITIALIZE.committed:1|c"]
+    assert counted("refresh", "numbers", "--full") == ["lake__sales__numbers.FULL.committed:1|c"]
+    assert counted("rollback", "numbers", "--to", "1") == ["lake__sales__numbers.ROLLBACK.committed:1|c"]

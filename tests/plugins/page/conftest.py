@@ -61,6 +61,11 @@ def app(manager: SimpleAuthManager) -> Iterator[FastAPI]:  # noqa: ARG001 - it i
 @pytest.fixture(scope="module")
 def ask(app: FastAPI, manager: SimpleAuthManager) -> Ask:
     """Send a request with the cookie of a user with a role; without one, anonymously."""
+    return asking(app, manager)
+
+
+def asking(app: FastAPI, manager: SimpleAuthManager) -> Ask:
+    """Return a function that sends a request to an application, see the fixture ``ask``."""
     tokens = {role: manager.generate_jwt(SimpleAuthManagerUser(username=role.lower(), role=role)) for role in ("VIEWER", "ADMIN")}
 
     def send(method: str, path: str, role: str | None = None, origin: str | None = ORIGIN) -> httpx.Response:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 
 import httpx
 import pytest
+from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 from airflow.models.dag import DagModel
 from airflow.models.dagbundle import DagBundleModel
 from airflow.utils.session import create_session
@@ -14,10 +17,17 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
 from airflow_dynamic_tables.plugins.gateway.mounting import PREFIX, Gateway
+from airflow_dynamic_tables.plugins.gateway.opening import open_gateway
 from airflow_dynamic_tables.plugins.page.files import FOLDER, PATH
 from airflow_dynamic_tables.plugins.page.views import VIEWS
-from tests.plugins.page.conftest import Ask
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
+from tests.plugins.page.conftest import DEFINITIONS, Ask, asking
+from tests.support.pyarrow_job import write_numbers
+from tests.support.statsd import statsd_server
 
 TABLE = "lake.sales.numbers"
 OPEN = "/v3/openapi.json"
@@ -69,6 +79,24 @@ def test_the_list_has_paused_dags(ask: Ask) -> None:
     with create_session() as session:
         session.delete(session.get(DagModel, dag_id))
     assert ask("GET", "/v3/dynamic-tables", "VIEWER").json()["tables"][0]["state"] == "NO_VERSION"
+
+
+def test_a_rollback_is_counted(manager: SimpleAuthManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tables.yaml"
+    path.write_text(DEFINITIONS)
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    monkeypatch.setenv("AIRFLOW__DYNAMIC_TABLES__DEFINITIONS", str(path))
+    (table,) = load_definitions(path).tables.values()
+    with DynamicTableCatalogHook().get_conn() as workspace:
+        for day in (1, 2):
+            run(workspace, RefreshRequest(table, {}, datetime(2024, 1, day, tzinfo=UTC), f"t{day}", "test"), write_numbers)
+    with statsd_server(monkeypatch, is_initialized=False) as received:
+        app = open_gateway(FastAPI())
+        answer = asking(app, manager)("POST", f"/v3/dynamic-tables/{TABLE}/rollback", "ADMIN")
+        app.state.gateway.workspaces.close()
+        lines = received()
+    assert (answer.status_code, answer.json()["number"]) == (200, 3), answer.text
+    assert "airflow.dynamic_tables.writes.lake__sales__numbers.ROLLBACK.committed:1|c" in lines
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
