@@ -18,6 +18,7 @@ from airflow.providers.common.compat.sdk import Stats, conf
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
 from airflow_dynamic_tables.services.outcomes import Ending, Operation, WriteOutcome
 
 _COUNTED = (Operation.REFRESH, Operation.ROLLBACK, Operation.COMPACTION, Operation.PUBLISH, Operation.VERIFICATION)
@@ -33,6 +34,8 @@ class Counter(StrEnum):
     """Committed rows."""
     BYTES = "dynamic_tables.bytes"
     """Committed bytes."""
+    DROPPED_ROWS = "dynamic_tables.dropped_rows"
+    """Rows that expectations dropped. A row that violates two of them counts twice."""
 
 
 class Timer(StrEnum):
@@ -92,6 +95,8 @@ def emit_outcome(outcome: WriteOutcome) -> None:
         for metric, amount in ((Counter.ROWS, outcome.rows), (Counter.BYTES, outcome.bytes)):
             if amount is not None:
                 _count(metric, table, amount)
+    if outcome.dropped and _is_final(outcome):
+        _count(Counter.DROPPED_ROWS, table, outcome.dropped)
     dirty = _dirty_after(outcome)
     if dirty is not None:
         set_gauge(Gauge.DIRTY_PARTITIONS, table, dirty)
@@ -116,6 +121,12 @@ def _count(metric: Counter, table: TableIdentifier, amount: int, more: Mapping[s
 def _time(metric: Timer, table: TableIdentifier, duration: timedelta, more: Mapping[str, str] = MappingProxyType({})) -> None:
     name, tags = _named(metric, table, more)
     Stats.timing(name, duration, tags=tags)
+
+
+def _is_final(outcome: WriteOutcome) -> bool:
+    """Return whether dropped rows stay dropped: with a version, or as all rows of a batch of a stream."""
+    is_empty_batch = outcome.reason is not None and outcome.reason.code is ReasonCode.NOTHING_TO_REFRESH
+    return outcome.ending is Ending.COMMITTED or (outcome.ending is Ending.SKIPPED and is_empty_batch)
 
 
 def _dirty_after(outcome: WriteOutcome) -> int | None:

@@ -46,7 +46,8 @@ class WriteOutcome:
 
     ``version`` is the committed version; a compaction creates none. ``action`` is that of a refresh, ``None`` before it is known.
     ``reason`` is why the write was skipped, ``error`` why it was not committed, or why that is unknown. ``rows``, ``bytes`` and
-    ``files`` are those of the stage; ``seconds`` is the duration of each step. ``left`` is the number of partitions that a
+    ``files`` are those of the stage; ``dropped`` is the number of violations for which expectations left rows out of it.
+    ``seconds`` is the duration of each step. ``left`` is the number of partitions that a
     refresh found to be out of date and does not replace; ``None`` if it did not search, or if they are unknown. ``has_record``
     is False if the commit is not recorded in the ledger yet.
     """
@@ -64,6 +65,7 @@ class WriteOutcome:
     rows: int | None = None
     bytes: int | None = None
     files: int | None = None
+    dropped: int | None = None
     left: int | None = None
     has_record: bool = True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,16 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import PartitionSet
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.exceptions import DynamicTableError, JobFailedError
+from airflow_dynamic_tables.exceptions import DynamicTableError, JobFailedError, QuarantinedError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
 from airflow_dynamic_tables.hooks.metrics import Counter, Gauge, Timer, emit_outcome, emit_waiting, set_gauge
 from airflow_dynamic_tables.services.outcomes import Ending, Operation, WriteOutcome
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.writes.quarantine import publish
 from tests.support.pyarrow_job import write_numbers
 from tests.support.statsd import Received, statsd_server
 
@@ -90,6 +93,37 @@ def table_with(table: DynamicTable, query: str) -> DynamicTable:
     return changed
 
 
+def test_dropped_rows_are_counted_with_the_version(table: DynamicTable, statsd: Received) -> None:
+    table.path.write_text(
+        table.path.read_text().replace(
+            "SELECT 1 AS x",
+            "SELECT 1 AS x, expectations: [{predicate: x > 0, action: drop}, {predicate: x < 9, action: drop},"
+            " {predicate: x < 5, action: warn}, {row_count: {max: 2}}]",
+        )
+    )
+    (table,) = load_definitions(table.path).tables.values()
+    of_table = "lake__sales__revenue"
+    dropped = f"airflow.dynamic_tables.dropped_rows.{of_table}:3|c"
+
+    def job(plan: RefreshPlan) -> None:
+        write_numbers(plan, violations={"x > 0": 1, "x < 9": 2, "x < 5": 1})
+
+    with pytest.raises(QuarantinedError):
+        refresh(table, 0, job)
+    assert dropped not in statsd(), "it may be aborted"
+    with DynamicTableCatalogHook().get_conn() as workspace:
+        publish(workspace, "token-0")
+    lines = statsd()
+    assert {f"airflow.dynamic_tables.writes.{of_table}.PUBLISH.committed:1|c", dropped} <= set(lines)
+    assert f"airflow.dynamic_tables.rows.{of_table}:3|c" in lines
+
+
+@pytest.mark.parametrize(("code", "count"), [(ReasonCode.NOTHING_TO_REFRESH, 1), (ReasonCode.ALREADY_FRESH, 0)])
+def test_rows_of_an_empty_batch_are_dropped(statsd: Received, code: ReasonCode, count: int) -> None:
+    emit_outcome(WriteOutcome(Operation.REFRESH, Ending.SKIPPED, "t", NAME, reason=Reason(code, "…"), dropped=2))
+    assert len([line for line in statsd() if "dropped_rows" in line]) == count
+
+
 def test_tags_are_sent_where_the_client_has_them(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     monkeypatch.setenv("AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED", "True")
     received: Received = request.getfixturevalue("statsd")
@@ -122,7 +156,8 @@ def test_opentelemetry_has_the_tags_as_attributes(monkeypatch: pytest.MonkeyPatc
 def emit_all() -> None:
     """Emit each metric once or more."""
     seconds = {"begin": 0.5, "spark": 2.0, "spark.query": 1.0}
-    emit_outcome(WriteOutcome(Operation.REFRESH, Ending.COMMITTED, "t", NAME, seconds=seconds, rows=7, bytes=70, left=3))
+    committed = WriteOutcome(Operation.REFRESH, Ending.COMMITTED, "t", NAME, seconds=seconds, rows=7, bytes=70)
+    emit_outcome(replace(committed, dropped=1, left=3))
     emit_waiting(NAME, timedelta(minutes=1))
     for gauge in set(Gauge) - {Gauge.DIRTY_PARTITIONS}:
         set_gauge(gauge, NAME, 1)

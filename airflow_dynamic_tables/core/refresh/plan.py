@@ -15,7 +15,7 @@ from airflow_dynamic_tables.core.formats import FORMATS
 from airflow_dynamic_tables.core.mistakes import shown
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.plain import REQUIRED, from_plain, to_plain
-from airflow_dynamic_tables.core.refresh.expectations import Expectation, ExpectationResult
+from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, ExpectationResult
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
@@ -416,6 +416,11 @@ class RefreshResult:
     def bytes(self) -> int:
         """Size of all data files, or of the stage table, in bytes."""
         return sum(file.bytes for file in self.files) + self.table_bytes
+
+    @property
+    def dropped(self) -> int:
+        """Number of violations of expectations that drop rows. A row that violates two of them counts twice."""
+        return sum(one.violations for one in self.expectations if one.action == Action.DROP)
 
     def to_json(self) -> str:
         """Serialize; the inverse of :meth:`from_json`."""

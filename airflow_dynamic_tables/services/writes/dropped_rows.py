@@ -109,8 +109,7 @@ def keep_dropped_rows(workspace: Workspace, planned: RefreshPlan, result: Refres
     :param owner: that of the stage of the refresh.
     :raises DynamicTableError: if they cannot be kept; nothing of the refresh was committed.
     """
-    counts = (one.violations for one in result.expectations if one.action == Action.DROP)
-    if planned.dropped is None or not any(counts):
+    if planned.dropped is None or not result.dropped:
         return
     writing = planned.of_dropped(planned.dropped)
     registered = workspace.look_up(TableIdentifier.parse(writing.identifier))

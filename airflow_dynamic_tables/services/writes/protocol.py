@@ -83,7 +83,7 @@ class StagedWrite:
         """Record the result of the job in the outcome."""
         spark = {f"spark.{name}": seconds for name, seconds in result.seconds.items()}
         seconds = {**self.outcome.seconds, **spark}
-        self.note(rows=result.rows, bytes=result.bytes, files=len(result.files), seconds=seconds)
+        self.note(rows=result.rows, bytes=result.bytes, files=len(result.files), dropped=result.dropped, seconds=seconds)
 
     def publish(
         self,

@@ -55,6 +55,7 @@ def publish(workspace: Workspace, token: str) -> Version:
     try:
         with staged_write(workspace, Operation.PUBLISH, ours, staged) as write:
             write.note(seconds=refresh.seconds if refresh is not None else {})
+            write.wrote(result)
             version = write.publish(
                 partial(publish_stage, staged, planned, result), lambda: _check_up_to_date(workspace, ours, planned)
             )
