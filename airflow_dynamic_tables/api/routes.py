@@ -379,7 +379,7 @@ def delay(desk: AtDesk, table: Name) -> Delay:
 
 @router.get("/v3/dynamic-tables/{table}/partitions", summary="List the partitions of a table")
 def partitions(desk: AtDesk, table: Name) -> PartitionPage:
-    """Which version made each partition, how many rows it wrote, and which ones are frozen or in quarantine.
+    """Which version made each partition, how many rows it wrote, and which ones are dirty, frozen or in quarantine.
 
     No source is read.
     """

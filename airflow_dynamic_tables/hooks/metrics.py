@@ -51,7 +51,7 @@ class Gauge(StrEnum):
     """A metric with a current value."""
 
     DIRTY_PARTITIONS = "dynamic_tables.dirty_partitions"
-    """Partitions that the latest refresh knew to be out of date and did not replace."""
+    """Partitions that the latest comparison with the sources found to be out of date, and that no refresh has replaced since."""
     LAG = "dynamic_tables.lag"
     """Seconds that the table lies behind."""
     ALLOWED_LAG = "dynamic_tables.allowed_lag"

@@ -63,7 +63,8 @@ class Stage:
     ``owner`` is the same for every attempt of one unit of work (Airflow: DAG, run and task), so that a new attempt may
     supersede an older one at once. ``process`` names machine, process id and start time, so that a dead process is detected on
     its own machine before the lease ends. ``ordinal`` numbers the stages of a table in the order in which the ledger opened
-    them, because clocks of several machines define no order. ``creates`` is the name of the table while such a stage creates
+    them, because clocks of several machines define no order. ``search`` is the number of the last search for dirty partitions
+    before the sources were read; ``None`` if it is unknown. ``creates`` is the name of the table while such a stage creates
     it; it is its own name if the commit creates it atomically.
     """
 
@@ -79,6 +80,7 @@ class Stage:
     state: StageState = StageState.OPEN
     ordinal: int = field(default=0, compare=False)
     creates: str | None = None
+    search: int | None = None
 
     def overlaps(self, other: Stage) -> bool:
         """Return whether both stages would replace some of the same rows."""

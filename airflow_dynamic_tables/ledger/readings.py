@@ -1,4 +1,4 @@
-"""The states of sources as refreshes read them, and the refresh that made each partition, in the ledger.
+"""The states of sources as refreshes read them, the refresh that made each partition, and the dirty ones, in the ledger.
 
 A source may have thousands of partitions, of which few change between two refreshes. Therefore only changes are stored. The
 states of a source are numbered for each table that reads it, and a partition has a row for every *reading* that found it
@@ -9,21 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from datetime import datetime
 
 from sqlalchemy import Connection, RowMapping, Select, bindparam, delete, exists, func, insert, select, union_all, update
 
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import (
+    dirty_findings,
     made_partitions,
     refreshes,
     source_partitions,
     source_states,
+    stages,
     table_locks,
 )
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import PartitionSet, parse_spec
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.core.refresh.source_changes import (
+    DirtyFinding,
+    DirtyPartitions,
     Made,
     MadePartitions,
     PartitionChange,
@@ -78,13 +83,57 @@ class SqlReadings:
         query = select(made_partitions).where(made_partitions.c.table_name == str(table))
         with self._database.transaction() as connection:
             rows = connection.execute(query).all()
-        return MadePartitions({row.partition: Made(row.version, row.token, row.recipe) for row in rows})
+        return MadePartitions({row.partition: Made(row.version, row.token, row.recipe, row.search) for row in rows})
+
+    def dirty_finding(self, table: TableIdentifier) -> DirtyFinding | None:
+        """Return the result of the last search for the dirty partitions of a table; ``None`` if there was none."""
+        with self._database.transaction() as connection:
+            return _dirty_finding(connection, table)
+
+    def record_dirty(self, table: TableIdentifier, dirty: DirtyPartitions, found_at: datetime, since: int) -> int:
+        """Record the result of a search for the dirty partitions of a table.
+
+        :param found_at: when it began.
+        :param since: the number of the last search, or zero, when it began. If another one was recorded since, the partitions
+            that either found are dirty.
+        :return: the number of the last search before the compared sources were read: this one, or ``since`` if there was another.
+        """
+        with self._database.transaction() as connection:
+            lock_table(self._database, connection, table)
+            last = _dirty_finding(connection, table)
+            number = max(last.number if last is not None else 0, since) + 1
+            is_last = number == since + 1
+            if last is not None and not is_last:
+                dirty = _union(dirty, last.dirty)
+            before = dirty.before.isoformat() if dirty.before is not None else None
+            found = {"number": number, "found_at": found_at, "count": dirty.count, "before": before}
+            row = {"table_name": str(table), **found, "partitions": dirty.partitions.to_plain()}
+            upsert = self._database.insert(dirty_findings).values(row)
+            connection.execute(upsert.on_conflict_do_update(index_elements=[dirty_findings.c.table_name], set_=row))
+            return number if is_last else since
 
 
 def lock_table(database: Database, connection: Connection, table: TableIdentifier) -> None:
     """Serialise transactions of a table that open or resume stages, or number readings."""
     connection.execute(database.insert(table_locks).values(table_name=str(table)).on_conflict_do_nothing())
     connection.execute(select(table_locks).where(table_locks.c.table_name == str(table)).with_for_update())
+
+
+def _dirty_finding(connection: Connection, table: TableIdentifier) -> DirtyFinding | None:
+    query = select(dirty_findings).where(dirty_findings.c.table_name == str(table))
+    row = connection.execute(query).mappings().first()
+    if row is None:
+        return None
+    before = datetime.fromisoformat(row["before"]) if row["before"] is not None else None
+    dirty = DirtyPartitions(PartitionSet.from_plain(row["partitions"]), row["count"], before)
+    return DirtyFinding(row["number"], row["found_at"], dirty)
+
+
+def _union(one: DirtyPartitions, other: DirtyPartitions) -> DirtyPartitions:
+    """Return the partitions that either search found; those that one did not compare are not compared."""
+    ends = [each.before for each in (one, other) if each.before is not None]
+    union = one.with_more(other.partitions, other.count - len(other.partitions))
+    return replace(union, before=min(ends, default=None))
 
 
 def _record_reading(connection: Connection, table: str, source: str, state: SourceState) -> int | None:
@@ -151,7 +200,8 @@ def record_made(connection: Connection, token: str) -> None:
         if replaced := [{"replaced": text} for text in known if text and made.covers(parse_spec(text))]:
             is_replaced = made_partitions.c.partition == bindparam("replaced")
             connection.execute(delete(made_partitions).where(of_table, is_replaced), replaced)
-    row = {"table_name": table, "version": version, "token": token, "recipe": refresh["recipe"] or None}
+    search = connection.scalar(select(stages.c.search).where(stages.c.token == token))
+    row = {"table_name": table, "version": version, "token": token, "recipe": refresh["recipe"] or None, "search": search}
     if rows := [{**row, "partition": text} for text in {sorted_text(spec) for spec in made}]:
         connection.execute(insert(made_partitions), rows)
 
@@ -167,9 +217,9 @@ def rename_readings(connection: Connection, old_name: str, new_name: str) -> Non
     if connection.scalar(has_own) is None:
         return  # renamed already
     connection.execute(update(source_states).where(source_states.c.table_name == new_name).values(reading=None))
-    for register in (source_partitions, made_partitions):
+    for register in (source_partitions, made_partitions, dirty_findings):
         connection.execute(delete(register).where(register.c.table_name == new_name))
-    for register in (source_states, source_partitions, made_partitions):
+    for register in (source_states, source_partitions, made_partitions, dirty_findings):
         connection.execute(update(register).where(register.c.table_name == old_name).values(table_name=new_name))
 
 

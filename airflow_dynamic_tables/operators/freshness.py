@@ -19,6 +19,7 @@ from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableEr
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, DynamicTableCatalogHook
 from airflow_dynamic_tables.hooks.metrics import Gauge, set_gauge
 from airflow_dynamic_tables.ledger.base import StageState
+from airflow_dynamic_tables.services.refresh.partition_status import count_dirty
 from airflow_dynamic_tables.services.status import TableStatus
 from airflow_dynamic_tables.services.watching import watch
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -105,6 +106,7 @@ def _set_gauges(workspace: Workspace, watched: Mapping[TableIdentifier, TableSta
             Gauge.SHARE_OF_DAY: status.share_of_day,
             Gauge.SHARE_OF_WEEK: status.share_of_week,
             Gauge.MISSING_PARTITIONS: status.missing_partitions,
+            Gauge.DIRTY_PARTITIONS: count_dirty(workspace, name),
             Gauge.QUARANTINED: quarantined[name],
         }
         for gauge, value in values.items():

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.refresh.source_changes import DirtyPartitions
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.cli.conftest import Run
 
 Look = Callable[..., Any]
@@ -221,6 +227,10 @@ def test_a_refresh_reads_a_view_and_calls_a_function(lake: Look, dynamic_tables:
         ("ds=2024-01-02", True, 1, False)
     ]
     assert dynamic_tables("partitions", "daily_revenue", "--status").out.count("ds=2024-01-0") == 2
+    with open_workspace(embedded_settings(os.environ)) as workspace:
+        found = DirtyPartitions(PartitionSet.of([{"ds": "2024-01-02"}]), 1)
+        workspace.ledger.record_dirty(TableIdentifier("lake", "sales", "daily_revenue"), found, workspace.now(), since=0)
+    assert [one["dirty"] for one in lake("partitions", "daily_revenue", "--status")] == [False, True]
     columns = lake("describe", "daily_revenue")["statistics"]["columns"]
     assert (columns["revenue"]["nulls"], columns["revenue"]["minimum"], columns["revenue"]["maximum"]) == (0, "14", "22")
     assert "2024-01-02" in dynamic_tables("describe", "daily_revenue").out

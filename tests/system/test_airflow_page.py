@@ -19,6 +19,7 @@ from playwright.sync_api import Browser, Frame, Locator, Page, expect, sync_play
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.refresh.source_changes import DirtyPartitions
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import QuarantinedError
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
@@ -49,7 +50,7 @@ MANY = 1_000
 ALL = MANY + 3
 PAINTED_SECONDS = 2.0
 DAG = "dynamic_table__lake__sales__numbers"
-DAYS = {"2024-01-01": (1, 2), "2024-01-02": (1, 2, 3), "2024-01-03": (1,)}
+DAYS = {"2024-01-01": (1, 2), "2024-01-02": (1, 2, 3), "2024-01-03": (1,), "2024-01-04": (1, 2)}
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,8 @@ def fill(airflow: Airflow) -> None:
             request = RefreshRequest(days, {}, now, day, day, partitions=partition, replaces_frozen=True)
             with suppress(QuarantinedError):
                 run(workspace, request, partial(write_days, days={day: written}))
+        dirty = DirtyPartitions(PartitionSet.of([{"ds": "2024-01-04"}]), 1)
+        workspace.ledger.record_dirty(days.identifier, dirty, now - timedelta(hours=2), since=0)
 
 
 @pytest.fixture(scope="module")
@@ -300,6 +303,10 @@ def test_a_day_in_quarantine_is_published_and_made_in_the_calendar(open_page: Op
     expect(january.get_by_role("img", name="2024-01-01: frozen, 2 rows")).to_be_visible(timeout=30_000)
     expect(january.get_by_role("img", name="2024-01-02: made, 3 rows")).to_be_visible()
     expect(january.get_by_role("img", name="2024-01-03: quarantined")).to_be_visible()
+    expect(january.get_by_role("img", name="2024-01-04: dirty, 2 rows")).to_be_visible()
+    expect(page.get_by_role("tabpanel", name="Partitions").get_by_role("status")).to_contain_text(
+        "Dirty partitions: 1, as of 2 h"
+    )
 
     page.get_by_role("tab", name="Expectations").click()
     page.get_by_role("button", name="Publish…").click()

@@ -44,7 +44,7 @@ _REPLACE = flag("--replace", "replace an existing one of this name")
 _IF_EXISTS = flag("--if-exists", "do nothing when it is missing")
 _IF_NOT_EXISTS = flag("--if-not-exists", "do nothing when the name is taken")
 
-_STATUS = ("name", "exists", "version", "refreshed_at", "rows", "frozen", "quarantined")
+_STATUS = ("name", "exists", "version", "refreshed_at", "rows", "dirty", "compared_at", "frozen", "quarantined")
 _COLUMNS = ("name", "type", "comment", "nulls", "minimum", "maximum")
 
 
@@ -96,7 +96,7 @@ def list_functions(arguments: Namespace) -> int:
         ),
         flag(
             "--status",
-            "of a dynamic table: show instead the version that made each, and whether it is frozen or in quarantine",
+            "of a dynamic table: show instead the version that made each, and whether it is dirty, frozen or in quarantine",
         ),
         *_COMMON,
     ),

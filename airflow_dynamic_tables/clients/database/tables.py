@@ -92,6 +92,7 @@ stages = Table(
     Column("lease_until", UtcDateTime, nullable=False),
     Column("ordinal", Integer, nullable=False),
     Column("creates", String(767)),
+    Column("search", Integer),
     Index("dt_stages_table_state", "table_name", "state"),
     Index("dt_stages_table_ordinal", "table_name", "ordinal"),
     Index("dt_stages_state", "state"),
@@ -170,8 +171,21 @@ made_partitions = Table(
     Column("version", Integer, nullable=False),
     Column("token", String(255)),
     Column("recipe", String(64)),
+    Column("search", Integer),
 )
 """One row per partition of a table: the refresh that made it last, or null if it is no longer as that refresh made it."""
+
+dirty_findings = Table(
+    "dt_dirty_findings",
+    metadata,
+    Column("table_name", String(767), primary_key=True),
+    Column("number", Integer, nullable=False),
+    Column("found_at", UtcDateTime, nullable=False),
+    Column("partitions", JSON),
+    Column("count", Integer, nullable=False),
+    Column("before", String(32)),
+)
+"""One row per table whose partitions were compared with its sources: the dirty ones that the last search found."""
 
 published_partitions = Table(
     "dt_published_partitions",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from itertools import chain, takewhile
 from math import inf
@@ -139,12 +140,14 @@ class SourceHistory:
 class Made:
     """The refresh that made a partition: the number of its version, its token, and the digest of the definition.
 
-    The token is ``None`` if the partition is no longer as that refresh made it, the digest if it is unknown.
+    The token is ``None`` if the partition is no longer as that refresh made it, the digest if it is unknown. ``search`` is the
+    number of the last search for dirty partitions before the refresh read its sources; ``None`` if it is unknown.
     """
 
     version: int
     token: str | None
     recipe: str | None = None
+    search: int | None = None
 
 
 @dataclass(frozen=True)
@@ -211,17 +214,79 @@ class MadePartitions:
 
 
 @dataclass(frozen=True, slots=True)
+class DirtyPartitions:
+    """The partitions that a search found to be dirty: the oldest of them, and the number of all.
+
+    They are all rows if it is not known which ones are dirty. Frozen partitions are not among them. Partitions that begin at
+    ``before``, by the wall clock, or later were not compared.
+    """
+
+    partitions: PartitionSet = NO_PARTITIONS
+    count: int = 0
+    before: datetime | None = None
+
+    def with_more(self, partitions: PartitionSet, unlisted: int = 0) -> DirtyPartitions:
+        """Add partitions, and a number of further ones."""
+        union = self.partitions.union(partitions)
+        return replace(self, partitions=union, count=self.count + len(union) - len(self.partitions) + unlisted)
+
+
+@dataclass(frozen=True, slots=True)
+class DirtyFinding:
+    """The result of the last search for the dirty partitions of a table. ``number`` counts the searches of the table.
+
+    A partition stays dirty until a refresh replaces it that read its sources after this search began.
+    """
+
+    number: int
+    found_at: datetime
+    dirty: DirtyPartitions
+
+    def is_dirty(self, spec: Mapping[str, str | None], made: Made | None, begins: datetime | None) -> bool | None:
+        """Return whether a partition is known to be dirty; ``None`` if that is unknown.
+
+        :param made: the refresh that last made it.
+        :param begins: its start by the wall clock; ``None`` if its values are no times.
+        """
+        if made is None:
+            return None
+        if made.token is None:
+            return True
+        if self.precedes(made):
+            return False
+        if self.dirty.partitions.covers(spec):
+            return True
+        is_compared = self.dirty.before is None or (begins is not None and begins < self.dirty.before)
+        is_listed = len(self.dirty.partitions) == self.dirty.count
+        return False if is_compared and is_listed else None
+
+    def precedes(self, made: Made) -> bool:
+        """Return whether a refresh read its sources after the search began."""
+        return made.search is not None and made.search >= self.number
+
+    def still_dirty(self, made: MadePartitions) -> int | None:
+        """Return the number of partitions that are still dirty; ``None`` if it is unknown."""
+        listed = self.dirty.partitions
+        if listed.is_whole:
+            return None
+        makers = [made.made(spec) for spec in listed]
+        clean = sum(maker is None or (maker.token is not None and self.precedes(maker)) for maker in makers)
+        return self.dirty.count - clean
+
+
+@dataclass(frozen=True, slots=True)
 class LateChanges:
     """Partitions older than the scheduled ones whose sources changed after they were made, oldest first, and the first change.
 
     These are all rows if new partitions may be among them. The policy says whether the refresh replaces them. ``frozen`` are
-    further ones, which stay as they are.
+    further ones, which stay as they are. ``found`` are all dirty partitions; ``None`` if they were not searched for.
     """
 
     partitions: PartitionSet = NO_PARTITIONS
     why: str = ""
     policy: LatePolicy = LatePolicy.REPORT
     frozen: PartitionSet = NO_PARTITIONS
+    found: DirtyPartitions | None = None
 
     @property
     def to_refresh(self) -> PartitionSet:

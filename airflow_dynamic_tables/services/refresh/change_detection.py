@@ -70,12 +70,25 @@ class Idle:
 def what_remains(
     workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, current: Version | None
 ) -> tuple[RefreshRequest, ToDo | Skipped]:
-    """Return the request with the missed ticks, and its work. If none remains, record a skip."""
+    """Return the request with the missed ticks, and its work. Record the dirty partitions, and a skip if no work remains."""
+    since = _last_search(workspace, request, registered)
+    began = workspace.now()
     request, requested = requested_work(workspace, request, registered, current)
     decided = decide(workspace, request, registered, requested)
+    found = decided.late.found
+    if found is not None and since is not None:
+        since = workspace.ledger.record_dirty(request.table.identifier, found, began, since)
     if isinstance(decided, Idle):
         return request, skip(workspace, request, decided.reason, decided.version, growth=decided.growth, late=decided.late)
-    return request, decided
+    return request, replace(decided, search=since)
+
+
+def _last_search(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> int | None:
+    """Return the number of the last search for the dirty partitions of a table; ``None`` if it is never searched."""
+    if not registered.entry.partition_keys or request.batch is not None:
+        return None
+    finding = workspace.ledger.dirty_finding(request.table.identifier)
+    return finding.number if finding is not None else 0
 
 
 def requested_work(
@@ -134,7 +147,7 @@ def _dirty(workspace: Workspace, request: RefreshRequest, registered: Registered
         else find_late(workspace, request, registered, Comparison(workspace, registered, bound, request.sources))
     )
     if late.partitions.is_empty:
-        return Idle(replace(nothing, text="; ".join(filter(None, (nothing.text, str(late))))))
+        return Idle(replace(nothing, text="; ".join(filter(None, (nothing.text, str(late))))), late=late)
     return ToDo(late.partitions, None, bound, current.token, late)
 
 
@@ -161,6 +174,8 @@ def _without_unchanged(workspace: Workspace, request: RefreshRequest, registered
     else:
         moved = detect_changes(workspace, request, registered, asked, growth)
     late = _late(workspace, request, registered, moved) if growth is None else NOTHING_LATE
+    if late.found is not None:
+        late = replace(late, found=late.found.with_more(moved.partitions))
     if moved.holds and moved.version is not None and late.to_refresh.is_empty:
         why = "; ".join(filter(None, (moved.why, to_do.without_frozen, str(late))))
         return Idle(Reason(ReasonCode.UNCHANGED, why), moved.version, growth, late)

@@ -6,16 +6,17 @@ Partitions that cannot be determined are all rows, unless the table is ``increme
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from airflow_dynamic_tables.core.partition_dates import normalised
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode
-from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, LateChanges, sorted_text
+from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, DirtyPartitions, LateChanges, sorted_text
 from airflow_dynamic_tables.core.schedule import RefreshMode
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import DynamicTableError, UnsupportedError
+from airflow_dynamic_tables.services.refresh.catching_up import MOST_PARTITIONS as MOST_LATE
 from airflow_dynamic_tables.services.refresh.comparison import Comparison
 from airflow_dynamic_tables.services.refresh.dirty_partitions import DirtySearch, Spec
 from airflow_dynamic_tables.services.refresh.frozen_partitions import FrozenPartitions, frozen_partitions
@@ -44,6 +45,7 @@ def find_changed(workspace: Workspace, request: RefreshRequest, registered: Regi
         frozen = frozen_partitions(workspace, request, registered)
         search = _Search(workspace, request, registered, bound)
         found = search.partitions() if frozen is None else search.without(frozen)
+        found = replace(found, late=replace(found.late, found=_listed(found.partitions)))
     except (DynamicTableError, OSError) as error:
         if request.table.frozen is not None:
             raise  # all rows must not be replaced
@@ -64,6 +66,11 @@ def find_changed(workspace: Workspace, request: RefreshRequest, registered: Regi
         merging=found.merging,
         not_merged=found.not_merged,
     )
+
+
+def _listed(dirty: PartitionSet) -> DirtyPartitions:
+    """Return the dirty partitions as they are recorded: as many as a scheduled refresh replaces late ones."""
+    return DirtyPartitions(PartitionSet.of(sorted(dirty, key=sorted_text)[:MOST_LATE]), len(dirty))
 
 
 def _first(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> ToDo:

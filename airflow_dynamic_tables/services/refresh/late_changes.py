@@ -10,7 +10,7 @@ from functools import partial
 from airflow_dynamic_tables.core.partition_dates import normalised, scheduled_partitions, start_of
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.reasons import LatePolicy
-from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, LateChanges
+from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, DirtyPartitions, LateChanges
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.ledger.base import HOLDING
 from airflow_dynamic_tables.services.refresh.catching_up import MOST_PARTITIONS
@@ -36,16 +36,18 @@ def find_late(workspace: Workspace, request: RefreshRequest, registered: Registe
     made = workspace.ledger.made_partitions(table.identifier)
     scheduled = scheduled_partitions(request.schedule_time, table.freshness, table.formatters, table.timezone)
     starts = [start_of(spec, table.formatters) for spec in scheduled]
-    before = max(starts) + _INSTANT if request.only_dirty else min(starts)
+    end = max(starts) + _INSTANT
+    before = end if request.only_dirty else min(starts)
     frozen = frozen_partitions(workspace, request, registered)
     keys = tuple(table.formatters)
     every = comparison.all_partitions(keys, only_days=True) if frozen is not None else None
     search = DirtySearch(comparison, made, keys, every)
     if (why := search.why_any()) and every is None:
         # Without frozen partitions, all rows are replaced. With them, it is not known which other ones to replace.
-        late = LateChanges(WHOLE_TABLE, why, policy if frozen is None else LatePolicy.REPORT)
+        found = DirtyPartitions(WHOLE_TABLE, 1, end)
+        late = LateChanges(WHOLE_TABLE, why, policy if frozen is None else LatePolicy.REPORT, found=found)
     else:
-        late = _named(registered, table, policy, frozen, search.dirty(partial(_is_before, table, before)))
+        late = _named(registered, table, policy, frozen, search.dirty(partial(_is_before, table, before)), end)
     if late.partitions.is_empty:
         return late
     return late if request.only_dirty else _without_held(workspace, request, late)
@@ -57,13 +59,19 @@ def _named(
     policy: LatePolicy,
     frozen: FrozenPartitions | None,
     dirty: Iterable[tuple[Spec, str]],
+    end: datetime,
 ) -> LateChanges:
-    """Return dirty partitions in the order of their times, as many as one commit may replace, and the frozen ones of them."""
+    """Return dirty partitions in the order of their times, as many as one commit may replace, and the frozen ones of them.
+
+    :param end: the end of the partitions that are compared, here or by the caller.
+    """
     found = sorted(dirty, key=lambda each: start_of(each[0], table.formatters))
     thawed = [each for each in found if frozen is None or not frozen.include(each[0])]
     specs = PartitionSet.of(spec for spec, _ in thawed[:MOST_PARTITIONS])  # the next refresh continues with the others
     stay = PartitionSet.of(spec for spec, _ in found if frozen is not None and frozen.include(spec))
-    return LateChanges(normalised(specs, registered.columns), thawed[0][1] if thawed else "", policy, stay)
+    partitions = normalised(specs, registered.columns)
+    every = DirtyPartitions(partitions, len(partitions) + len(thawed) - len(specs), end)
+    return LateChanges(partitions, thawed[0][1] if thawed else "", policy, stay, every)
 
 
 def _without_held(workspace: Workspace, request: RefreshRequest, late: LateChanges) -> LateChanges:

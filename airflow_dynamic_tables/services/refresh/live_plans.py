@@ -32,6 +32,8 @@ class LivePlan(TablePlan):
     reason: str = ""
     replaced: PartitionSet = NO_PARTITIONS
     """The partitions that would be replaced. Empty: the complete table; null: none."""
+    left_dirty: PartitionSet = NO_PARTITIONS
+    """Other partitions whose sources changed, which the refresh would leave. Empty: any partition may be; null: none."""
     expected_seconds: float | None = None
     """The duration of the earlier refresh with the most similar number of partitions; null: there was none."""
     frozen_changed: int | None = None
@@ -56,6 +58,7 @@ def live_plan(workspace: Workspace, plan: TablePlan, table: DynamicTable, defini
         return LivePlan(**found, reason=str(error))
     if table.frozen is not None:
         found["frozen_changed"] = len(decided.late.frozen)
+    found["left_dirty"] = decided.late.to_leave
     if isinstance(decided, Idle):
         action = RefreshAction.NO_DATA if decided.version is not None else RefreshAction.SKIP
         return LivePlan(**found, action=action, reason_code=decided.reason.code, reason=decided.reason.text)

@@ -386,7 +386,8 @@ class ToDo:
     already compared with those of the version of token ``base``. ``late`` are older partitions whose sources changed, ``change``
     is the reason for the partitions of an incremental refresh. ``merging`` is for inputs that are still ``bound``; ``not_merged``
     says why the rows added to a source cannot be merged. ``frozen`` are partitions that are left out. ``later`` are those of the
-    next commits of the refresh, if it makes several: this is ``commit`` number of so many.
+    next commits of the refresh, if it makes several: this is ``commit`` number of so many. ``search`` is the number of the last
+    search for dirty partitions before any input was read.
     """
 
     partitions: PartitionSet
@@ -400,6 +401,7 @@ class ToDo:
     frozen: PartitionSet = NO_PARTITIONS
     later: PartitionSet = NO_PARTITIONS
     commit: tuple[int, int] = (1, 1)
+    search: int | None = None
 
     def bound_since(self, current: Version | None) -> Bound | None:
         """Return the compared inputs if there was no commit since; a later commit may have read newer inputs."""

@@ -166,11 +166,10 @@ def begin(workspace: Workspace, request: RefreshRequest, rest: ToDo | None = Non
         raise UnsupportedError(f"{request.table.identifier}: {obstacle}.")
     trace(Step.BEGIN, request.token)
     since = time.monotonic()
-    identifier = request.table.identifier
     # Checked first, so that an unsupported format is refused without side effects.
-    lake_table = workspace.table(identifier, request.table.format, request.table.atomicity)
+    lake_table = workspace.table(request.table.identifier, request.table.format, request.table.atomicity)
     entry, _ = ensure(workspace, request.table, Asked.FORCED_REFRESH if request.force else Asked.REFRESH)
-    registered = RegisteredTable(identifier, entry, lake_table)
+    registered = RegisteredTable(request.table.identifier, entry, lake_table)
     if not request.force and (suspended := registered.why_suspended):
         return skip(workspace, request, Reason(ReasonCode.SUSPENDED, suspended))
     current = note_undone(workspace, registered)  # first, because the following steps rely on the history
@@ -184,7 +183,8 @@ def begin(workspace: Workspace, request: RefreshRequest, rest: ToDo | None = Non
         made = current.token if current is not None else "none"
         request = replace(request, token=str(uuid5(NAMESPACE_URL, f"{request.token}/after {made}")))
     staged = registered.lake_table.stage(request.token)
-    stage = replace(new_stage(workspace, registered, request.token, request.owner, staged.begin()), partitions=to_do.partitions)
+    held = new_stage(workspace, registered, request.token, request.owner, staged.begin())
+    stage = replace(held, partitions=to_do.partitions, search=to_do.search)
     write = open_write(workspace, Operation.REFRESH, stage, staged)
     with preparing(write), write.step("begin", since=since):
         registered = _still_registered(workspace, registered)

@@ -14,6 +14,7 @@ from airflow_dynamic_tables.api.access import Right
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
+from airflow_dynamic_tables.core.refresh.source_changes import DirtyPartitions
 from airflow_dynamic_tables.exceptions import QuarantinedError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.lifecycle.registration import ensure
@@ -254,6 +255,9 @@ def test_the_partitions_of_a_table(gateway: Served, client: httpx.Client) -> Non
             request = RefreshRequest(table, {}, NOON, name, name, partitions=days, replaces_frozen=True)
             with suppress(QuarantinedError):
                 run(workspace, request, partial(write_days, days={name: numbers}))
+        workspace.ledger.record_dirty(
+            table.identifier, DirtyPartitions(PartitionSet.of([{"ds": "2024-01-02"}]), 1), NOON, since=0
+        )
     listed = client.get("/v3/dynamic-tables/lake.sales.days/partitions").json()["partitions"]
     shown = [(one["name"], one["exists"], one["version"], one["rows"], one["frozen"], one["quarantined"]) for one in listed]
     assert shown == [
@@ -261,6 +265,8 @@ def test_the_partitions_of_a_table(gateway: Served, client: httpx.Client) -> Non
         ("ds=2024-01-02", True, 2, 3, False, False),
         ("ds=2024-01-03", False, None, None, False, True),
     ]
+    dirty = [(one["dirty"], one["comparedAt"]) for one in listed]
+    assert dirty == [(None, None), (True, "2024-01-02T12:00:00Z"), (None, None)]
     assert client.get("/v3/dynamic-tables/lake.sales.alone/partitions").json() == {"partitions": []}
 
 

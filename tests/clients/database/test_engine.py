@@ -27,6 +27,7 @@ from tests.support.processes import at_once
 SCHEMA = {
     "dt_alembic_version",
     "dt_databases",
+    "dt_dirty_findings",
     "dt_functions",
     "dt_failed_runs",
     "dt_installation",

@@ -24,7 +24,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
 from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
-from airflow_dynamic_tables.core.refresh.source_changes import SourceState
+from airflow_dynamic_tables.core.refresh.source_changes import DirtyFinding, DirtyPartitions, SourceState
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import HOLDING, UNFINISHED, Refresh, RefreshState, ReportState, Stage, StageState
 from airflow_dynamic_tables.ledger.details import PublishedPartition
@@ -454,9 +454,11 @@ class TestMadePartitions:
         return [known.token({"ds": day}) if known.covers({"ds": day}) else "never" for day in days]
 
     @staticmethod
-    def commit(ledger: SqlLedger, token: str, version: int, partitions: PartitionSet, **fields: Any) -> None:
+    def commit(
+        ledger: SqlLedger, token: str, version: int, partitions: PartitionSet, *, search: int | None = None, **fields: Any
+    ) -> None:
         action = RefreshAction.FULL if partitions.is_whole else RefreshAction.PARTITIONS
-        ledger.open_stage(replace(STAGE, token=token, partitions=partitions))
+        ledger.open_stage(replace(STAGE, token=token, partitions=partitions, search=search))
         ledger.record(replace(REFRESH, token=token, partitions=partitions, action=action, **fields))
         ledger.move_stage(token, {StageState.OPEN}, StageState.COMMITTING)
         ledger.move_stage(token, {StageState.COMMITTING}, StageState.COMMITTED, {"version": version})
@@ -507,7 +509,7 @@ class TestMadePartitions:
         assert self.made(ledger, "1", "2") == ["never", "new"]
 
     def test_their_states_outlive_the_history(self, ledger: SqlLedger) -> None:
-        old = {"started_at": NOON - timedelta(days=60), "state": RefreshState.SUCCEEDED}
+        old: dict[str, Any] = {"started_at": NOON - timedelta(days=60), "state": RefreshState.SUCCEEDED}
         self.commit(ledger, "a", 1, only({"ds": "1"}), **old)
         self.commit(ledger, "b", 2, only({"ds": "2"}), **{**old, "started_at": NOON})
         for token in "ab":
@@ -520,11 +522,73 @@ class TestMadePartitions:
         new = TableIdentifier("lake", "sales", "renamed")
         self.commit(ledger, "a", 1, only({"ds": "1"}))
         ledger.record_source_states(TABLE, "a", {"lake.raw.orders": TestSourceStates.ORDERS})
+        ledger.record_dirty(TABLE, DirtyPartitions(only({"ds": "1"}), 1), NOON, since=0)
         for _ in range(2):
             ledger.rename_table(TABLE, new)
         assert ledger.made_partitions(new).token({"ds": "1"}) == "a"
+        assert ledger.dirty_finding(new) == DirtyFinding(1, NOON, DirtyPartitions(only({"ds": "1"}), 1))
+        assert ledger.dirty_finding(TABLE) is None
         assert ledger.readings(new, "lake.raw.orders").states.keys() == {"a"}
         assert not ledger.made_partitions(TABLE).covers({"ds": "1"})
+
+
+class TestDirtyPartitions:
+    @staticmethod
+    def dirty(ledger: SqlLedger, *days: str) -> list[bool | None]:
+        finding, made = ledger.dirty_finding(TABLE), ledger.made_partitions(TABLE)
+        assert finding is not None
+        return [finding.is_dirty({"ds": day}, made.made({"ds": day}), NOON.replace(tzinfo=None, day=int(day))) for day in days]
+
+    def test_a_finding_comes_back_whole(self, ledger: SqlLedger) -> None:
+        assert ledger.dirty_finding(TABLE) is None
+        for number, partitions in enumerate((PartitionSet.of([{"ds": "1", "land": None}]), NO_PARTITIONS, WHOLE_TABLE), 1):
+            dirty = DirtyPartitions(partitions, 5_000, NOON.replace(tzinfo=None))
+            assert ledger.record_dirty(TABLE, dirty, NOON, since=number - 1) == number
+            assert ledger.dirty_finding(TABLE) == DirtyFinding(number, NOON, dirty)
+        assert ledger.dirty_finding(OTHER) is None
+
+    def test_a_commit_removes_its_partitions_if_it_read_the_sources_later(self, ledger: SqlLedger) -> None:
+        TestMadePartitions.commit(ledger, "a", 1, WHOLE_TABLE)
+        ledger.record_dirty(TABLE, DirtyPartitions(only({"ds": "1"}, {"ds": "2"}, {"ds": "3"}), 3), NOON, since=0)
+        assert self.dirty(ledger, "1", "2", "3", "4") == [True, True, True, False]
+        TestMadePartitions.commit(ledger, "b", 2, only({"ds": "1"}), search=1)
+        TestMadePartitions.commit(ledger, "c", 3, only({"ds": "2"}), search=0)
+        assert self.dirty(ledger, "1", "2", "3", "4") == [False, True, True, False]
+        TestMadePartitions.commit(ledger, "d", 4, WHOLE_TABLE, search=1)
+        assert self.dirty(ledger, "1", "2", "3", "4") == [False] * 4
+
+    def test_of_two_searches_at_once_both_count(self, ledger: SqlLedger) -> None:
+        TestMadePartitions.commit(ledger, "a", 1, WHOLE_TABLE)
+        end = NOON.replace(tzinfo=None)
+        assert ledger.record_dirty(TABLE, DirtyPartitions(only({"ds": "1"}), 1), NOON, since=0) == 1
+        assert ledger.record_dirty(TABLE, DirtyPartitions(only({"ds": "9"}), 2, end), NOON, since=0) == 0, (
+            "its refresh read earlier"
+        )
+        finding = ledger.dirty_finding(TABLE)
+        assert finding == DirtyFinding(2, NOON, DirtyPartitions(only({"ds": "1"}, {"ds": "9"}), 3, end))
+        assert self.dirty(ledger, "1", "9", "2") == [True, True, None], "one that is not listed may be the third"
+
+    def test_partitions_that_were_not_compared_are_unknown(self, ledger: SqlLedger) -> None:
+        TestMadePartitions.commit(ledger, "a", 1, only({"ds": "1"}, {"ds": "2"}, {"ds": "3"}))
+        ledger.record_dirty(TABLE, DirtyPartitions(before=NOON.replace(tzinfo=None, day=2, hour=13)), NOON, since=0)
+        assert self.dirty(ledger, "1", "2", "3", "4") == [False, False, None, None]
+
+    def test_those_that_a_rollback_brought_back_are_dirty(self, ledger: SqlLedger) -> None:
+        TestMadePartitions.commit(ledger, "a", 1, only({"ds": "1"}, {"ds": "2"}))
+        ledger.record_dirty(TABLE, DirtyPartitions(only({"ds": "2"}), 1), NOON, since=0)
+        TestMadePartitions.commit(ledger, "b", 2, only({"ds": "2"}), search=1)
+        ledger.open_stage(replace(STAGE, token="back", partitions=WHOLE_TABLE))
+        ledger.record(replace(REFRESH, token="back", action=RefreshAction.ROLLBACK, restores=1))
+        ledger.move_stage("back", {StageState.OPEN}, StageState.COMMITTED, {"version": 3})
+        assert self.dirty(ledger, "1", "2") == [False, True]
+
+    def test_state_of_the_release_before(self, url: str, ledger: SqlLedger) -> None:
+        TestMadePartitions.commit(ledger, "a", 1, only({"ds": "1"}))
+        take_back(url, "0020")
+        Database(url).upgrade()
+        assert ledger.dirty_finding(TABLE) is None
+        ledger.record_dirty(TABLE, DirtyPartitions(only({"ds": "1"}), 1), NOON, since=0)
+        assert self.dirty(ledger, "1") == [True]
 
 
 class TestRefreshes:

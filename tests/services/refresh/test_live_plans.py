@@ -57,6 +57,14 @@ def test_changed_partitions(settled: Bench) -> None:
     assert settled.live(7).expected_seconds is not None
 
 
+def test_late_partitions_that_are_only_reported(bench: Bench) -> None:
+    bench.settings = "late: report"
+    bench.refresh(5)
+    bench.write(1, 10)
+    plan = bench.live(6)
+    assert (plan.action, plan.replaced.is_empty, plan.left_dirty) == (RefreshAction.NO_DATA, True, only(1))
+
+
 def test_a_change_that_cannot_be_mapped(bench: Bench) -> None:
     bench.settings, bench.query = "refresh_mode: incremental", WITH_FACTOR
     bench.refresh(4)

@@ -10,7 +10,7 @@ const matches = (one, spec) => Object.entries(spec).every(([key, value]) => one.
 
 function stateOf(one, dirty) {
   if (one.quarantined) return ["warn", "Quarantined"];
-  if (dirty && (dirty.length === 0 || dirty.some((spec) => matches(one, spec)))) return ["bad", "Dirty"];
+  if (dirty ? dirty.some((spec) => matches(one, spec)) : one.dirty) return ["bad", "Dirty"];
   if (one.frozen) return ["busy", "Frozen"];
   if (one.exists === false) return ["idle", "No rows"];
   return ["good", "Made"];
@@ -58,6 +58,7 @@ function byMonth(partitions, dirty) {
   return months;
 }
 
+// The calendar and the list. `dirty` has the specs of the dirty partitions; null: those that the last refresh found.
 export function drawCalendar(place, table, partitions, dirty) {
   place.replaceChildren();
   const months = byMonth(partitions, dirty);

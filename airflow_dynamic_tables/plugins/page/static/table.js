@@ -100,6 +100,23 @@ async function showRefreshes(panel) {
   plotRefreshes(plots, found);
 }
 
+// The dirty partitions that the last refresh found.
+function dirtyText(partitions) {
+  const known = partitions.filter((one) => one.comparedAt);
+  if (!known.length) return ["No refresh has compared the partitions with the sources yet."];
+  const dirty = known.filter((one) => one.dirty).length;
+  const from = known.map((one) => one.comparedAt).sort()[0];
+  const unknown = partitions.some((one) => one.dirty === null && !one.frozen) ? ", others are not known" : "";
+  return [`Dirty partitions: ${dirty ? number(dirty) : "none"}${unknown}, as of `, time(from), "."];
+}
+
+// The dirty partitions of a plan: those that it replaces, and those that it leaves. An empty spec stands for all.
+function dirtyIn(plan) {
+  const replaced = plan.action === "NO_DATA" || plan.action === "SKIP" ? null : plan.replaced;
+  const all = [replaced, plan.leftDirty].filter((specs) => specs !== null);
+  return all.some((specs) => specs.length === 0) ? [{}] : all.flat();
+}
+
 async function showPartitions(panel) {
   const { partitions } = await get(tablePath(name, "partitions"));
   if (!partitions.length) {
@@ -108,7 +125,7 @@ async function showPartitions(panel) {
     return;
   }
   const check = el("button", { type: "button", class: "button" }, "Compare with the sources");
-  const outcome = el("p", { class: "muted", role: "status" }, "Which partitions are dirty is known after a comparison.");
+  const outcome = el("p", { class: "muted", role: "status" }, ...dirtyText(partitions));
   const place = el("div", {});
   const draw = (dirty) => drawCalendar(place, table, partitions, dirty);
   check.addEventListener("click", async () => {
@@ -117,7 +134,7 @@ async function showPartitions(panel) {
     try {
       const plan = await get(tablePath(name, "plan/live"));
       outcome.textContent = `A refresh now: ${(plan.action ?? "would fail").toLowerCase().replace("_", " ")}. ${plan.reason}`;
-      draw(plan.action === "NO_DATA" || plan.action === "SKIP" ? null : plan.replaced);
+      draw(plan.action === null ? null : dirtyIn(plan));
     } catch (error) {
       outcome.textContent = error.message;
     }
