@@ -105,6 +105,10 @@ class Airflow:
         return self.home / "dags" / "dynamic_tables.py"
 
     @property
+    def lineage_events(self) -> Path:
+        return self.home / "lineage"
+
+    @property
     def plugins(self) -> Path:
         return self.home / "plugins"
 

@@ -108,5 +108,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) ->
     airflow.environ["PATH"] = f"{folder / 'bin'}{os.pathsep}{airflow.environ['PATH']}"
     stand_in = {"conn_type": "spark", "host": "local", "extra": {"spark-binary": "spark3-submit"}}
     airflow.environ["AIRFLOW_CONN_SPARK_STAND_IN"] = json.dumps(stand_in)
+    # Only of DAGs that enable it.
+    airflow.lineage_events.mkdir()
+    airflow.environ["AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE"] = "True"
+    airflow.environ["OPENLINEAGE__TRANSPORT__TYPE"] = "file"
+    airflow.environ["OPENLINEAGE__TRANSPORT__LOG_FILE_PATH"] = str(airflow.lineage_events / "event")
     with running(airflow, postgres.create_database("airflow")) as started:
         yield started
