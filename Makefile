@@ -8,7 +8,7 @@ SEED ?= 1000000
 # What waits runs beside what computes: two workers are right for two cores and for four.
 PYTEST := $(BIN)/python -m pytest -n 2 --durations 10
 # Of make test-all: which parts, one after the other. Each ends within an hour.
-PART ?= base $(shell seq 48)
+PART ?= base $(shell seq 64)
 CHECK := $(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
 # Run commands, and print how long they took.
 timed = @start=$$(date +%s); $(1); code=$$?; echo "make $@: $$(($$(date +%s) - start)) seconds"; exit $$code

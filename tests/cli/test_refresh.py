@@ -146,6 +146,7 @@ def test_refreshes_from_first_version_to_partition(dynamic_tables: Run, project:
     assert {"begin", "spark", "commit"} <= history[3]["seconds"].keys()
 
 
+@pytest.mark.large
 def test_a_failing_query_leaves_the_last_version(dynamic_tables: Run, project: Path) -> None:
     file = project / "dags" / "definitions" / "sales.yaml"
     file.write_text(file.read_text() + FAILING)

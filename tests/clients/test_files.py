@@ -190,6 +190,7 @@ def test_files_are_named_by_the_scheme_that_spark_knows() -> None:
             assert list(list_files(f"{scheme}://{BUCKET}/orders")) == [f"{scheme}://{BUCKET}/orders/ds=1 %2F/a.csv"]
 
 
+@pytest.mark.large
 def test_more_files_than_one_answer_of_an_object_store_lists() -> None:
     with running_bucket():
         folder = f"s3a://{BUCKET}/orders"

@@ -100,6 +100,7 @@ def test_without_java_or_spark_there_is_no_parser(tmp_path: Path) -> None:
     assert SparkParser.installed({"SPARK_HOME": str(tmp_path)}) is None
 
 
+@pytest.mark.large
 @since(4, 2)  # QUALIFY, recursion, pipes and collations
 def test_the_analyzer_says_what_a_session_says(spark: SparkSession, parser: SparkParser) -> None:
     given = "WITH t AS (SELECT s.* FROM (SELECT CAST(NULL AS STRUCT<ds string, n int, st struct<`a b`: array<int>>>) AS s)) "

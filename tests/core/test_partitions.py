@@ -136,6 +136,7 @@ DAYS = 366  # 2024 is a leap year
 ONCE = [("1 day", DAY), ("1 week", DAY), ("1 day", HOUR), ("8 hours", HOUR), ("12 hours", HOUR)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("timezone", FIVE_ZONES)
 @pytest.mark.parametrize(
     ("freshness", "formatters"), ONCE, ids=lambda value: value if isinstance(value, str) else " ".join(value)
@@ -207,6 +208,7 @@ OWN_SCHEDULES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("timezone", CHANGING)
 @pytest.mark.parametrize(("cron", "freshness"), OWN_SCHEDULES.items())
 def test_a_schedule_of_its_own_skips_nothing_either(cron: str, freshness: str, timezone: str) -> None:

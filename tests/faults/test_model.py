@@ -37,7 +37,7 @@ def test_an_iceberg_table(
     site: Site, request: pytest.FixtureRequest, fault_report: FaultReport, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setenv(POLARS, "pyiceberg")
-    chosen = Walk.chosen(seed, 80 if seed == 1 else 250)
+    chosen = Walk.chosen(seed, 50 if seed == 1 else 250)
     with ExitStack() as opened:
         lake = opened.enter_context(closing(IcebergLake(site)))
         scene = Scene(site, lake, opened.enter_context(site.open()), Random(chosen.seed))

@@ -211,7 +211,7 @@ def test_a_server_that_stops_right_after_the_commit_leaves_it_green(
         check_all_settled(cable.site, workspace)
 
 
-@pytest.mark.sampled
+@pytest.mark.large
 @pytest.mark.parametrize("fault", ["down_before", "down_after", "question_lost", "answer_lost"])
 def test_an_outage_while_what_is_in_quarantine_is_published(cable: Cable, fault_report: FaultReport, fault: str) -> None:
     """It is published, or in quarantine as before; its files stay until that is known."""

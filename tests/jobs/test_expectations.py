@@ -101,6 +101,7 @@ def test_no_rows_violate_nothing(spark: SparkSession, plan: Plan) -> None:
     assert (result.rows, set(found(result).values())) == (0, {0})
 
 
+@pytest.mark.large
 def test_the_query_runs_once_although_its_rows_are_counted(spark: SparkSession, plan: Plan) -> None:
     read = spark.sparkContext.accumulator(0)
 

@@ -80,6 +80,7 @@ def log_of(plan: Plan, setting: str, value: str) -> list[str]:
 TOO_BAD = "[USER_RAISED_EXCEPTION] too bad SQLSTATE: P0001" if SPARK_VERSION >= (4,) else "too bad"
 
 
+@pytest.mark.large
 def test_a_job_that_fails_says_why_in_sparks_words(plan: Plan) -> None:
     planned = plan("SELECT cast(raise_error('too bad') AS int) AS n")
     with pytest.raises(JobFailedError) as caught:
@@ -91,6 +92,7 @@ def test_a_job_that_fails_says_why_in_sparks_words(plan: Plan) -> None:
         read_text(planned.result_location)
 
 
+@pytest.mark.large
 def test_a_job_ends_when_its_plan_is_deleted(plan: Plan) -> None:
     """As when the refresh is stopped, or given up by the next one, while the driver runs elsewhere."""
     planned = plan("SELECT reflect('java.lang.Thread', 'sleep', 600000L) AS n")

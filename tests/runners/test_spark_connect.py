@@ -98,6 +98,7 @@ def clients() -> int:
     return sum(type(each) is SparkConnectClient for each in gc.get_objects())
 
 
+@pytest.mark.large
 def test_nothing_is_kept_of_a_job_that_is_over(connect_server: ConnectServer, plan: Plan, tmp_path: Path) -> None:
     """A loop runs thousands of them in one process."""
     (tmp_path / "a.csv").write_text("1\n")

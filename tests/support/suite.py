@@ -45,7 +45,7 @@ SERVERS = {
 A test that uses several of them belongs to the first.
 """
 
-LARGE_PARTS = 48
+LARGE_PARTS = 64
 """Into how many parts the tests marked ``large`` are divided. Each build runs one, in at most about four minutes."""
 
 QUICK_SECONDS = 0.1

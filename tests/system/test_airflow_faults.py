@@ -394,7 +394,7 @@ def strikes(victims: dict[Case, Victim], reader: Reader) -> Iterator[dict[Case, 
         yield {case: pool.submit(strike, victim, case) for case, victim in victims.items() if case.fault is not RESTART}
 
 
-@pytest.mark.sampled
+@pytest.mark.large
 @pytest.mark.parametrize("case", [case.mark for case in CASES])
 def test_a_fault_leaves_the_old_version_and_the_next_refresh_heals(
     case: Case, strikes: dict[Case, Future[Seen]], fault_report: FaultReport
@@ -487,6 +487,7 @@ def test_a_commit_of_a_task_that_was_taken_away_has_its_event_once(stack: Stack,
         assert sorted(live.told()) == sorted(due)
 
 
+@pytest.mark.large
 def test_readers_saw_nothing_but_versions_and_the_maintenance_leaves_no_stage(
     stack: Stack,
     victims: dict[Case, Victim],

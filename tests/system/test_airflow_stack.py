@@ -173,6 +173,7 @@ def test_a_backfill_of_a_whole_table_skips_instead_of_overwriting(stack: Stack) 
     assert not stack.airflow.stages("lake.sales.totals")
 
 
+@pytest.mark.large
 def test_a_late_parent_fails_the_child_by_name(stack: Stack) -> None:
     run_id = stack.first_run(dag("late"))
     stack.until_state(dag("late"), run_id, "failed")
@@ -209,6 +210,7 @@ def test_marking_a_running_refresh_failed_stops_spark_and_leaves_no_stage(stack:
     assert paths_below(stack.airflow.warehouse, refresh.token) == []
 
 
+@pytest.mark.large
 def test_maintenance_runs_beside_refreshes(stack: Stack) -> None:
     stack.unpause(MAINTENANCE)
     run_id = stack.first_run(MAINTENANCE)

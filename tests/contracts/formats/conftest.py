@@ -41,7 +41,7 @@ def toy_format(monkeypatch: pytest.MonkeyPatch) -> None:
         "iceberg/sqlite",
         pytest.param("iceberg/hidden", marks=pytest.mark.large),
         DELTA,
-        pytest.param("delta/derby", marks=[pytest.mark.metastore, LACKS]),
+        pytest.param("delta/derby", marks=[pytest.mark.metastore, LACKS, pytest.mark.large]),
         pytest.param("iceberg/postgres", marks=[pytest.mark.postgres, pytest.mark.large]),
         pytest.param("parquet/derby", marks=pytest.mark.metastore),
         pytest.param("orc/postgres", marks=[pytest.mark.metastore, pytest.mark.postgres, pytest.mark.large]),

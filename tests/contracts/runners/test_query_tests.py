@@ -96,6 +96,7 @@ def test_every_type_keeps_its_values(run: Callable[[str], dict[str, QueryTestRes
     assert changed.changed[0].expected == {"a": [["2"], ["1"]]}
 
 
+@pytest.mark.sampled
 def test_types_are_compared_where_they_are_expected(run: Callable[[str], dict[str, QueryTestResult]]) -> None:
     case = "- {{table: copy, name: {}, given: {{raw.all: {{rows: [{{i: 1}}]}}}}, expect: {{rows: [{{i: 1}}], types: {{{}}}}}}}\n"
     right = "i: TINYINT, m: 'DECIMAL(38, 18)', v: 'VARCHAR(5)', w: timestamp_ntz, c: 'STRUCT<`a b`: INT, y: ARRAY<STRING>>'"
@@ -116,6 +117,7 @@ WRONG = {
 }
 
 
+@pytest.mark.sampled
 def test_verdicts(run: Callable[[str], dict[str, QueryTestResult]]) -> None:
     results = run(SEVERAL)
     assert {name: result.verdict for name, result in results.items() if result.verdict != "passed"} == {
@@ -153,6 +155,7 @@ tests:
 """
 
 
+@pytest.mark.sampled
 def test_views_and_functions_are_those_of_the_catalog(quick_bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "doubling.py").write_text("def twice(x):\n    return None if x is None else 2 * x\n")
     (tmp_path / "definitions.yaml").write_text(FUNCTIONS)

@@ -107,6 +107,7 @@ def shop(postgres: PostgresServer) -> dict[str, str]:
     return {"url": url, "dbtable": "orders", "driver": "org.postgresql.Driver", "user": "postgres"}
 
 
+@pytest.mark.large
 @pytest.mark.usefixtures("postgres_driver")
 def test_rows_from_a_server_go_into_a_server_and_nobody_reads_its_password(
     bench: Bench, plan: Plan, shop: dict[str, str]

@@ -300,6 +300,7 @@ _VALUES["s"] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("ansi", ["true", "false"])
 @pytest.mark.parametrize("zone", ["UTC", "America/Sao_Paulo", "Pacific/Apia"])
 def test_functions_have_the_values_of_spark(spark: SparkSession, zone: str, ansi: str) -> None:

@@ -245,6 +245,7 @@ def test_a_tolerance_permits_sums_and_averages_of_floating_point_numbers() -> No
         grouped.statement([Column("n", "double"), Column("s", "double")], "a", "b", is_tolerant=True)
 
 
+@pytest.mark.large
 @pytest.mark.spark
 def test_none_of_sparks_aggregates_counts_as_a_function_of_one_row(spark: SparkSession) -> None:
     """Without GROUP BY, a query that looks linear would return one row for the new rows."""

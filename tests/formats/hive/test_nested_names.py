@@ -58,7 +58,7 @@ def commit(bench: Bench, token: str) -> None:
     bench.commit(staged, write(bench, staged))
 
 
-@pytest.mark.sampled
+@pytest.mark.large
 @pytest.mark.parametrize("keys", [("ds",), ()])
 def test_plain_spark_reads_fields_of_any_name(hive: Bench, plain_spark: PlainSpark, keys: tuple[str, ...]) -> None:
     hive.partition_keys = keys
@@ -66,6 +66,7 @@ def test_plain_spark_reads_fields_of_any_name(hive: Bench, plain_spark: PlainSpa
     assert plain_spark.sql(f"SELECT * FROM {hive.path.database}.{hive.path.name}") == [{**ROW, "ds": "1"} if keys else ROW]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("keys", [("ds",), ()])
 def test_the_next_commit_repairs_what_earlier_releases_wrote(
     hive: Bench, metastore: Metastore, plain_spark: PlainSpark, monkeypatch: pytest.MonkeyPatch, keys: tuple[str, ...]

@@ -55,6 +55,7 @@ def renamed(metastore: Metastore, bench: Bench, name: str) -> Bench:
     return beside(bench, name)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("keys", [("ds",), ()])
 def test_a_renamed_table_keeps_its_rows(hive: Bench, metastore: Metastore, tmp_path: Path, keys: tuple[str, ...]) -> None:
     hive.partition_keys = keys
@@ -118,6 +119,7 @@ def test_others_have_a_day_to_leave_their_mark(hive: Bench, tmp_path: Path) -> N
     assert tidy_up(hive, tmp_path) > 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("keys", [("ds",), ()])
 def test_a_table_dropped_while_it_is_refreshed_does_not_come_back(
     hive: Bench, metastore: Metastore, keys: tuple[str, ...]
@@ -131,6 +133,7 @@ def test_a_table_dropped_while_it_is_refreshed_does_not_come_back(
     assert hive.path.name not in metastore.call("get_all_tables", hive.path.database)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("keys", [("ds",), ()])
 def test_the_first_commit_can_be_fenced_off(hive: Bench, keys: tuple[str, ...]) -> None:
     hive.partition_keys = keys
@@ -179,6 +182,7 @@ def test_numbers_go_on_when_another_engine_puts_back_what_a_commit_recorded(hive
     assert hive.rows() == {"1": [1], "2": [2], "3": [3]}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("keys", [("ds",), ()])
 def test_a_commit_whose_parameters_are_gone_has_landed(hive: Bench, metastore: Metastore, keys: tuple[str, ...]) -> None:
     hive.partition_keys = keys

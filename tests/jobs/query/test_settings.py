@@ -99,6 +99,7 @@ def test_how_a_query_is_run_is_up_to_the_cluster(
     assert {name: spark.conf.get(name) for name in tuned} == tuned
 
 
+@pytest.mark.large
 def test_many_folders_are_listed_in_few_tasks(spark: SparkSession, plan: Plan, cluster: Callable[[dict[str, str]], None]) -> None:
     """Spark's default is a task for each of up to 10,000 folders or files."""
     (name,) = UNLESS_TUNED

@@ -293,6 +293,7 @@ def test_other_columns_of_the_dimension(shop: Shop) -> None:
     assert "its schema is another one (REPLACED)" in shop.replaced()
 
 
+@pytest.mark.large
 def test_a_missing_file_of_an_earlier_version(shop: Shop) -> None:
     """As after VACUUM."""
     shop.refresh()
@@ -315,6 +316,7 @@ def test_too_many_changed_keys(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> N
     assert "4 keys changed, more than 2 (TOO_MANY)" in shop.replaced(), "days 1 and 2 are compared with the first version"
 
 
+@pytest.mark.large
 def test_too_many_rows(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ArrowKeyScan.__init__, "__defaults__", (1, 100))
     shop.refresh()

@@ -40,6 +40,7 @@ def size(shop: Shop, source: str) -> float:
     return sum(file.stat().st_size for file in files if (of_table in str(file)) is (source == "t")) / 2**20
 
 
+@pytest.mark.sampled
 def test_partitions_that_are_larger_than_their_sources_are_replaced(opened: Open) -> None:
     shop = opened()
     table, before = size(shop, "t"), size(shop, "facts")

@@ -111,6 +111,7 @@ def test_our_job_reads_what_plain_spark_reads(
     assert bound(hive_workspace, tmp_path).version != binding.version
 
 
+@pytest.mark.large
 @pytest.mark.spark
 def test_partitions_may_lie_anywhere(
     hive_workspace: Workspace, spark: SparkSession, plain_spark: PlainSpark, tmp_path: Path

@@ -259,7 +259,7 @@ def test_rows_are_not_added_to_a_table_that_changed_meanwhile(opened: Open, tabl
     lake.check()
 
 
-@pytest.mark.sampled
+@pytest.mark.large
 @pytest.mark.parametrize("shape", ["rows", "sums"])
 def test_rows_that_come_while_the_job_runs_are_merged_next(opened: Open, shape: str) -> None:
     lake = opened(shape)
@@ -312,6 +312,7 @@ def test_days_that_were_made_at_different_times_are_merged_together(opened: Open
     lake.check()
 
 
+@pytest.mark.large
 def test_a_partition_that_was_refreshed_by_hand_gets_no_row_twice(opened: Open) -> None:
     """The other partitions lack rows of the source that it has."""
     lake = opened("rows")
@@ -333,7 +334,7 @@ def test_one_read_of_the_new_rows_only(opened: Open) -> None:
     assert merged.reason.endswith("; only the rows added since are computed")
 
 
-@pytest.mark.sampled
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("query", "settings"),
     [

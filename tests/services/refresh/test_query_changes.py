@@ -72,6 +72,7 @@ def test_what_cannot_be_compared_is_refused(bench: Bench) -> None:
         sample_change(bench.workspace, request, bench.submit)
 
 
+@pytest.mark.large
 def test_it_yields_to_refreshes_and_leaves_nothing_behind(bench: Bench) -> None:
     bench.refresh()
 

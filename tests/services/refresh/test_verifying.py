@@ -191,12 +191,14 @@ def test_partitions_that_another_engine_emptied_or_added(bench: Bench) -> None:
     assert found == {"ds=1": "EQUAL 3 -0 +0", "ds=2": "DRIFT 0 -3 +0", "ds=3": "EQUAL 3 -0 +0", "ds=9": "DRIFT 1 -0 +1"}
 
 
+@pytest.mark.large
 def test_partitions_without_rows_are_equal(bench: Bench) -> None:
     bench.refresh()
     bench.refresh("days", 8)
     assert bench.verify()["ds=8"] == "EQUAL 0 -0 +0"
 
 
+@pytest.mark.large
 def test_a_sample_is_chosen_by_its_seed(bench: Bench) -> None:
     bench.refresh()
     first = bench.verify(2)
@@ -222,6 +224,7 @@ def test_every_partition_has_one_turn_in_a_cycle() -> None:
     assert max(counts) < 60, "turns are spread"
 
 
+@pytest.mark.large
 def test_the_turns_of_a_cycle_verify_all_and_a_retry_verifies_the_same(bench: Bench) -> None:
     bench.refresh()
     days = [DAY + timedelta(days=number) for number in range(3)]
@@ -312,6 +315,7 @@ def test_a_delta_source_is_read_as_it_was_until_its_files_are_deleted(bench: Ben
     assert set(bench.verify().values()) == {"version 0 of lake.raw.events is not the one that was read"}
 
 
+@pytest.mark.large
 def test_partitions_of_another_definition_are_not_verified(bench: Bench) -> None:
     version = bench.refresh()
     bench.query = "SELECT ds, n + 0 AS n FROM raw.facts"
@@ -353,6 +357,7 @@ def test_it_yields_to_refreshes(bench: Bench) -> None:
         bench.verify()
 
 
+@pytest.mark.large
 def test_a_refresh_is_left_out_as_if_nothing_had_been_verified(bench: Bench) -> None:
     bench.query = "SELECT ds, n FROM raw.facts"
     bench.refresh()
@@ -374,6 +379,7 @@ def test_a_job_that_fails_verifies_nothing(bench: Bench) -> None:
     assert bench.stages() == []
 
 
+@pytest.mark.large
 def test_a_process_that_is_killed_leaves_a_stage_that_is_swept(bench: Bench) -> None:
     bench.refresh()
 

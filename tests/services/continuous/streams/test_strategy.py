@@ -41,6 +41,7 @@ def test_files_become_rows_once_each(site: StreamSite, workspace: Workspace, sub
     assert (last.action, last.reason_code, last.rows) == (RefreshAction.ADD, ReasonCode.STREAMED, 1)
 
 
+@pytest.mark.large
 def test_a_table_that_others_changed_is_made_anew(
     site: StreamSite, workspace: Workspace, submit: Callable[[RefreshPlan], None], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -169,6 +170,7 @@ def test_two_streams_meet(site: StreamSite, workspace: Workspace, submit: Callab
         turn_until(stream, lambda: rows(workspace) == [(1, "00:05"), (2, "00:07"), (3, None), (9, "02:00")])
 
 
+@pytest.mark.large
 def test_every_file_of_folders_in_folders_is_read_as_declared(
     site: StreamSite, submit: Callable[[RefreshPlan], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
