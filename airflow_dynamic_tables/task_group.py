@@ -73,10 +73,11 @@ def refresh_task(table: DynamicTable, definitions: Definitions, **arguments: Any
 
 
 def put_in_order(tasks: Iterable[DynamicTableRefreshOperator]) -> None:
-    """Set each task downstream of the tables that it reads."""
+    """Set each task downstream of the tables that it reads, or waits for to check its expectations."""
     by_table = {task.table.identifier: task for task in tasks}
     for task in by_table.values():
-        parents = [by_table[name] for name in task.table.upstream if name in by_table]
+        needed = dict.fromkeys((*task.table.upstream, *task.table.awaited_references))
+        parents = [by_table[name] for name in needed if name in by_table]
         if parents:
             # A skipped parent may be fresh enough: the refresh checks this itself.
             task.trigger_rule = TriggerRule.NONE_FAILED

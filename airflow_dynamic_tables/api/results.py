@@ -47,6 +47,7 @@ _EXAMPLES: Mapping[str, Any] = {
     "query": "SELECT ds, sum(amount) AS revenue FROM raw.orders GROUP BY ds",
     "place": "definitions/sales.yaml:12",
     "sources": {"lake.raw.orders": "8271638172636"},
+    "referenced": {"lake.crm.customers": "5120984312873"},
     "location": "/warehouse/sales/daily",
 }
 """Examples of fields by name; other fields have an example of their type."""

@@ -467,6 +467,25 @@ def _parts(kind: DataType) -> Iterator[Primitive | Field]:
                 yield from _parts(one.type)
 
 
+_FAMILIES = (
+    frozenset({"tinyint", "smallint", "int", "bigint", "decimal"}),
+    frozenset({"float", "double"}),
+    frozenset({"string", "char", "varchar"}),
+)
+"""Types whose values are compared exactly with each other."""
+
+
+def are_comparable(one: str, other: str) -> bool:
+    """Return whether Spark finds equal values of two types without converting them to another kind of type, such as text."""
+    try:
+        kinds = parse_type(one), parse_type(other)
+    except UnsupportedError:
+        return one == other
+    names = {kind.name if isinstance(kind, Primitive) else str(kind) for kind in kinds}
+    has_order = not any(isinstance(kind, Map) or str(kind) == "variant" for kind in kinds)
+    return has_order and (len(names) == 1 or any(names <= family for family in _FAMILIES))
+
+
 def column_types(schema: str | None, partition_keys: Sequence[str]) -> dict[str, str]:
     """Return the types of columns as the job reads them, where they are known without the files.
 

@@ -419,6 +419,21 @@ class DynamicTable:
     text: str = ""
 
     @property
+    def references(self) -> tuple[TableIdentifier, ...]:
+        """The other tables that its expectations refer to, in order of first mention."""
+        return self._referring()
+
+    @property
+    def awaited_references(self) -> tuple[TableIdentifier, ...]:
+        """Those that decide whether a refresh is committed, so that it waits for them."""
+        return self._referring(Action.FAIL)
+
+    def _referring(self, *actions: Action) -> tuple[TableIdentifier, ...]:
+        chosen = (one.relationship for one in self.expectations if not actions or one.action in actions)
+        named = (TableIdentifier.parse(relationship.to) for relationship in chosen if relationship is not None)
+        return tuple(dict.fromkeys(name for name in named if name != self.identifier))
+
+    @property
     def workflow_id(self) -> str:
         """The id of the workflow (Airflow: the DAG id) that refreshes it."""
         own = f"dynamic_table_group__{self.dag}" if self.dag else self.identifier.workflow_id
@@ -516,9 +531,12 @@ class Definitions:
         return tuple(sorted(table.identifier for table in self.tables.values() if identifier in table.upstream))
 
     def needed_by(self, table: DynamicTable) -> tuple[TableIdentifier, ...]:
-        """Return the tables and sources that a refresh needs: those it reads, or all when it reads a view of a catalog."""
+        """Return the tables and sources that a refresh needs: those that it reads or that its expectations refer to.
+
+        If it reads a view of a catalog, these are all.
+        """
         if not any(name in self.sources and self.sources[name].is_view for name in table.upstream):
-            return table.upstream
+            return tuple(dict.fromkeys((*table.upstream, *table.references)))
         return (*self.sources, *(name for name in self.tables if name != table.identifier))
 
     def of_workflow(self, workflow_id: str) -> list[DynamicTable]:

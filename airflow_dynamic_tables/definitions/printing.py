@@ -162,7 +162,11 @@ def _awaited(awaited: AwaitedData) -> dict[str, Any]:
 
 
 def _expectation(expectation: Expectation) -> dict[str, Any]:
-    said = {"unique": list(expectation.unique)} if expectation.unique else {"predicate": expectation.predicate}
+    if (relationship := expectation.relationship) is not None:
+        columns, to_columns = list(relationship.columns), list(relationship.to_columns)
+        said: dict[str, Any] = {"relationship": columns, "to": relationship.to, "to_columns": to_columns}
+    else:
+        said = {"unique": list(expectation.unique)} if expectation.unique else {"predicate": expectation.predicate}
     across = {"across_partitions": True} if expectation.across_partitions else {}
     return {"name": expectation.name, "action": expectation.action.value, **said, **across}
 

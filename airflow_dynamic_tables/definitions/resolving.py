@@ -17,7 +17,7 @@ from airflow_dynamic_tables.core.limits import (
     TABLES_IN_QUERY,
     WRITTEN_OUT_CHARACTERS,
 )
-from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, did_you_mean, understood
+from airflow_dynamic_tables.core.mistakes import Mistakes, did_you_mean, understood
 from airflow_dynamic_tables.core.refresh.permissions import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule import RefreshMode
@@ -29,6 +29,7 @@ from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.obstacles import Obstacles, refusals_of, undivided
 from airflow_dynamic_tables.definitions.queries.editing import edited, expansion, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference, Target
+from airflow_dynamic_tables.definitions.relationships import mistake_at, reference_mistakes, relationship_mistakes
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.definitions.table_rules import (
     dropped_name_mistakes,
@@ -102,7 +103,7 @@ class Resolver:
                         tables[identifier] = table
                 else:
                     self._view(identifier, ())
-        for identifier in self._cycles(expansions, tables):
+        for identifier in self._cycles(expansions, dict(tables)):
             tables.pop(identifier, None)
         of_several = (
             *group_mistakes(tables.values(), self._known),
@@ -119,10 +120,13 @@ class Resolver:
         return self._without_refused(definitions, expansions)
 
     def _without_refused(self, definitions: Definitions, expansions: Mapping[TableIdentifier, Expansion]) -> Definitions:
-        """Return the definitions without tables whose refreshes must be by partition, or in several commits, and cannot be."""
+        """Return the definitions without tables that contradict other definitions.
+
+        Their refreshes must be by partition, or in several commits, and cannot be; or their rows cannot be looked for.
+        """
         tables = dict(definitions.tables)
         for name, table in definitions.tables.items():
-            found: list[Mistake] = []
+            found = list(relationship_mistakes(definitions, table, self._known[name], expansions))
             if table.mode is RefreshMode.INCREMENTAL_STRICT:
                 found += refusals_of(definitions, table, self._known[name], expansions[name])
             if table.max_partitions_per_commit is not None:
@@ -146,7 +150,11 @@ class Resolver:
         every = chain(table_mistakes(entry, declared, expansion), forbidden_mistakes(entry, declared, self.allowed))
         named = partial(self._named, entry.scope)
         read = [self._known[one] for one in (expansion.origins if expansion is not None else ()) if one in self._known]
-        of_names = chain(upstream_mistakes(entry, declared, expansion, named, read), waiting_mistakes(entry, declared, named))
+        of_names = chain(
+            upstream_mistakes(entry, declared, expansion, named, read),
+            waiting_mistakes(entry, declared, named),
+            reference_mistakes(entry, declared, named),
+        )
         of_refreshes = chain(incremental_mistakes(entry, declared, read), frozen_mistakes(entry, declared, read))
         mistakes = list(islice(chain(every, of_names, of_refreshes), most))
         self.mistakes.add(mistakes)
@@ -286,13 +294,13 @@ class Resolver:
     def _cycles(
         self, expansions: Mapping[TableIdentifier, Expansion], tables: Mapping[TableIdentifier, DynamicTable]
     ) -> Iterator[TableIdentifier]:
-        """Yield the tables that depend on themselves, by reading or by asset updates.
+        """Yield the tables that depend on themselves, by reading, by asset updates or by relationships.
 
         Every cycle is a mistake at its first table.
         """
         reads = {identifier: {*expansion.origins} & expansions.keys() for identifier, expansion in expansions.items()}
         for identifier, table in tables.items():
-            reads[identifier] |= set(table.on.tables if table.on else ()) & expansions.keys()
+            reads[identifier] |= {*(table.on.tables if table.on else ()), *table.references} & expansions.keys()
         numbers = {identifier: number for number, identifier in enumerate(expansions)}
         told = 0
         while circle := circle_in(reads):
@@ -309,17 +317,28 @@ class Resolver:
             path = (*circle[start:], *circle[:start], circle[start])
             for reader, read in pairwise(path):
                 reads[reader].discard(read)
-            self._tell_circle(path, expansions[path[0]])
+            self._tell_circle(path, expansions, tables)
 
-    def _tell_circle(self, path: tuple[TableIdentifier, ...], expansion: Expansion) -> None:
-        """Record a mistake where the first table of a cycle reads, or is refreshed on, the second one."""
+    def _tell_circle(
+        self,
+        path: tuple[TableIdentifier, ...],
+        expansions: Mapping[TableIdentifier, Expansion],
+        tables: Mapping[TableIdentifier, DynamicTable],
+    ) -> None:
+        """Record a mistake where the first table of a cycle reads, is refreshed on, or refers to the second one."""
         entry = self._known[path[0]]
         way = " -> ".join(map(str, path))
-        origin = expansion.origins.get(path[1])
+        origin = expansions[path[0]].origins.get(path[1])
+        if origin is None and path[1] in tables[path[0]].references:
+            message = f"a relationship refers to a table that needs this one first: {way}"
+            self.mistakes.add([mistake_at(tables[path[0]], entry, path[1], message)])
+            return
         if origin is None or entry.query is None:
             self.mistakes.add([entry.mistake("on", f"tables are refreshed on each other's updates in a circle: {way}")])
             return
-        what = "a table cannot read itself" if len(path) == 2 else "tables read each other in a circle"
+        reads = all(read in expansions[reader].origins for reader, read in pairwise(path))
+        each_other = f"tables {'read' if reads else 'need'} each other in a circle"
+        what = "a table cannot read itself" if len(path) == 2 else each_other
         self.mistakes.add([entry.query.mistake(origin.parts[0].start, f"{what}: {way}")])
 
 

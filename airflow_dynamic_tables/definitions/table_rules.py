@@ -487,7 +487,7 @@ def _column_mistakes(entry: Entry, item: ExpectationDeclaration, number: int, re
             return None
         return f"the query returns no column {column!r}{did_you_mean(column, returned or ())}"
 
-    for kind, columns in (("not_null", item.not_null), ("unique", item.unique)):
+    for kind, columns in (("not_null", item.not_null), ("unique", item.unique), ("relationship", item.relationship)):
         for position, column in enumerate(columns or ()):
             if message := unknown(column):
                 yield entry.mistake("expectations", message, number, kind, position)

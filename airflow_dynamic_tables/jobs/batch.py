@@ -33,6 +33,7 @@ from airflow_dynamic_tables.jobs.expectations import (
     dropped_rows,
     repeated,
     results,
+    unmatched,
     violations_in_stage,
     without_dropped,
 )
@@ -131,8 +132,7 @@ def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store:
     stored = _stored(spark, plan, frame.schema)
     rows, partitions, violations = _written(plan, stored)
     left_out = dropped()
-    duplicates = repeated(stored, plan.expectations, _other_partitions(plan, driver, spark))
-    expectations = results(plan.expectations, {**violations, **duplicates, **left_out})
+    expectations = results(plan.expectations, {**violations, **_compared(spark, plan, driver, stored), **left_out})
     inspected = time.monotonic()
     table_bytes = table.fill(stored, rows) if table is not None else 0
     more = {"copy": round(time.monotonic() - inspected, 3)} if table is not None else {}
@@ -150,6 +150,13 @@ def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store:
         expectations=expectations,
         table_bytes=table_bytes,
     )
+
+
+def _compared(spark: SparkSession, plan: RefreshPlan, driver: Driver, stored: DataFrame) -> dict[str, int]:
+    """Number of staged rows that violate the expectations that compare them with other rows, by name of the expectation."""
+    others = _other_partitions(plan, driver, spark)
+    referenced = {one.identifier: frame_of(spark, one, driver) for one in plan.references}
+    return {**repeated(stored, plan.expectations, others), **unmatched(stored, plan, referenced, others)}
 
 
 def _other_partitions(plan: RefreshPlan, driver: Driver, spark: SparkSession) -> DataFrame | None:
@@ -217,7 +224,7 @@ def planned_rows(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> Data
 def _checked_query(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> DataFrame:
     driver.check_query(plan.query, [source.view for source in plan.sources])
     check_columns(spark, plan.query, plan.sources)
-    for source in plan.sources if plan.settings.get("spark.sql.caseSensitive", "").strip().lower() == "true" else ():
+    for source in plan.bindings if plan.settings.get("spark.sql.caseSensitive", "").strip().lower() == "true" else ():
         check_spelling(spark, source)
     for expected in plan.expectations:
         if expected.predicate is not None:

@@ -11,8 +11,9 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 
 from airflow_dynamic_tables.core.identifiers import quote
-from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, ExpectationResult
+from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, ExpectationResult, Relationship
 from airflow_dynamic_tables.core.refresh.plan import DROPPED_COLUMNS, DROPPED_KEYS, RefreshPlan
+from airflow_dynamic_tables.jobs.column_types import ddl
 
 
 def without_dropped(frame: DataFrame, expectations: Sequence[Expectation]) -> tuple[DataFrame, Callable[[], dict[str, int]]]:
@@ -91,6 +92,26 @@ def repeated(stored: DataFrame, expectations: Sequence[Expectation], others: Dat
     }
 
 
+def unmatched(
+    stored: DataFrame, plan: RefreshPlan, referenced: Mapping[str, DataFrame], others: DataFrame | None = None
+) -> dict[str, int]:
+    """The number of staged rows whose relationship finds no row in the other table, by name of the expectation.
+
+    :param referenced: the rows of the other tables by full name.
+    :param others: the rows of the other partitions, for relationships to the table itself.
+    :raises ValueError: when the other table does not have the columns, or has them in types that are not comparable.
+    """
+    counts = {}
+    for expected in plan.expectations:
+        if (relationship := expected.relationship) is not None:
+            is_own = relationship.to == plan.identifier
+            parts = [stored if is_own else referenced[relationship.to]]
+            if is_own and others is not None and _has(others, relationship.to_columns):
+                parts.append(others)
+            counts[expected.name] = _unmatched(stored, relationship, parts)
+    return counts
+
+
 def results(expectations: Sequence[Expectation], violations: Mapping[str, int]) -> tuple[ExpectationResult, ...]:
     """The results in the order of the expectations."""
     return tuple(ExpectationResult(expected.name, expected.action, violations[expected.name]) for expected in expectations)
@@ -104,11 +125,31 @@ def _violated(expectation: Expectation) -> Column:
 def _repeated(stored: DataFrame, columns: Sequence[str], others: DataFrame | None) -> int:
     names = [f"key_{number}" for number in range(len(columns))]
     keys = stored.select(*_aliased(columns, names), F.lit(1).alias("staged"))
-    known = {column.lower() for column in others.columns} if others is not None else set()
-    if others is not None and all(column.lower() in known for column in columns):  # a new column is null in other partitions
+    if others is not None and _has(others, columns):  # a new column is null in other partitions
         keys = keys.union(others.select(*_aliased(columns, names), F.lit(0).alias("staged")))
     groups = keys.dropna(subset=names).groupBy(*names).agg(F.count("*").alias("rows"), F.sum("staged").alias("staged"))
     return int(groups.where("rows > 1").agg(F.coalesce(F.sum("staged"), F.lit(0))).collect()[0][0])
+
+
+def _has(frame: DataFrame, columns: Sequence[str]) -> bool:
+    return {column.lower() for column in columns} <= {column.lower() for column in frame.columns}
+
+
+def _unmatched(stored: DataFrame, relationship: Relationship, parts: Sequence[DataFrame]) -> int:
+    names = [f"key_{number}" for number in range(len(relationship.columns))]
+    for part in parts:
+        _check_columns(stored, relationship, part)
+    found = (part.select(*_aliased(relationship.to_columns, names)) for part in parts)
+    rows = stored.select(*_aliased(relationship.columns, names)).dropna(subset=names)
+    return rows.join(reduce(lambda one, other: one.union(other), found), names, "left_anti").count()
+
+
+def _check_columns(stored: DataFrame, relationship: Relationship, part: DataFrame) -> None:
+    types, to_types = ({field.name.lower(): ddl(field.dataType) for field in frame.schema.fields} for frame in (stored, part))
+    if missing := [column for column in relationship.to_columns if column.lower() not in to_types]:
+        raise ValueError(f"{relationship.to} has no column {missing[0]!r}, to which an expectation refers")
+    if problem := relationship.type_problem(types, to_types):
+        raise ValueError(problem[1])
 
 
 def _aliased(columns: Sequence[str], names: Sequence[str]) -> list[Column]:

@@ -115,9 +115,10 @@ class Refresh:
     everything that determines the rows except the content of the sources. ``unbroken`` is whether no tick is missing before
     its data timestamp; earlier releases did not check for missing ticks. ``complete_until`` is the time until which its
     sources were complete, if that is before its schedule time because it did not wait for lagging parents. ``watermark`` is
-    that of its sources, if they have one. ``restores`` is the version that a rollback restores. ``source_bytes`` is the size of
-    all files of its sources, if it is known, also of those that it did not read. ``occurrences`` is the number of refreshes of
-    different schedule times that share the entry.
+    that of its sources, if they have one. ``referenced`` is the version of each table that its expectations refer to.
+    ``restores`` is the version that a rollback restores. ``source_bytes`` is the size of all files of its sources, if it is
+    known, also of those that it did not read. ``occurrences`` is the number of refreshes of different schedule times that share
+    the entry.
     """
 
     token: str
@@ -149,6 +150,7 @@ class Refresh:
     restores: int | None = None
     source_bytes: int | None = None
     occurrences: int = 1
+    referenced: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_made_of_sources(self) -> bool:
@@ -178,6 +180,7 @@ class RefreshChanges(TypedDict, total=False):
     files: int
     seconds: Mapping[str, float]
     sources: Mapping[str, str]
+    referenced: Mapping[str, str]
     application_id: str
     error: str | None
     expectations: tuple[ExpectationResult, ...]

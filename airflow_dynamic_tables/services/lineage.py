@@ -35,7 +35,9 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class RefreshLineage:
-    """The lineage of a refresh. ``inputs`` are by full table name; there is no ``output`` if it made no version.
+    """The lineage of a refresh. There is no ``output`` if it made no version.
+
+    ``inputs``, by full table name, are the tables that the query read, and those that its expectations refer to.
 
     ``origins`` are those of each column of the output, as far as they are known. ``saved_seconds`` is the difference from the
     last complete refresh, if there was one.
@@ -107,7 +109,7 @@ class _Reader:
         token = refresh.token.removesuffix(stretch(""))  # NO_DATA: of the version that stays
         states = self._workspace.ledger.source_states(token)
         inputs = {}
-        for name, version in refresh.sources.items():
+        for name, version in {**refresh.referenced, **refresh.sources}.items():
             location = states[name].location if name in states else None
             inputs[name] = self._dataset(TableIdentifier.parse(name), location, version)
         return inputs

@@ -59,6 +59,7 @@ dynamic_tables:
   - {not_null: [amount], action: drop}
   - {unique: [amount, ds]}
   - {unique: [amount], across_partitions: true}
+  - {relationship: [amount], to: raw.orders, to_columns: [total], action: warn}
   - {accepted_values: {hh: ["00", "01"]}, name: hours, action: warn}
   - {row_count: {min: 0, max_decrease: 50%}}
   spark: {conn_id: big, conf: {spark.executor.memory: 4g}, num_executors: 2, env_vars: {A: b}}

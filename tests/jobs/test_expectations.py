@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.partitions import PartitionSet
-from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, accepted_values, not_null
+from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, Relationship, accepted_values, not_null
 from airflow_dynamic_tables.core.refresh.plan import DroppedRows, RefreshPlan, RefreshResult, SourceBinding
 from tests.support.jobs import refresh
 
@@ -195,3 +195,60 @@ def test_rows_are_compared_with_those_of_the_other_partitions(spark: SparkSessio
     assert found(refresh(spark, planned)) == {"everywhere": 3, "pair": 1, "here": 2, "new": 2}
     first = replace(planned, compared=None)
     assert found(refresh(spark, first)) == {"everywhere": 2, "pair": 0, "here": 2, "new": 2}, "a table without a version"
+
+
+STAFF = "SELECT * FROM VALUES (1, 'DE', NULL), (2, 'DE', 1), (2, 'FR', 7), (3, NULL, 7), (4, 'IT', 4) AS v(id, country, boss)"
+
+
+def related(name: str, columns: tuple[str, ...], to: str, to_columns: tuple[str, ...]) -> Expectation:
+    return Expectation(name, Action.FAIL, relationship=Relationship(columns, to, to_columns))
+
+
+def bound(path: Path, name: str, **columns: Any) -> SourceBinding:
+    pq.write_table(pa.table(columns), path / f"{name}.parquet")
+    return SourceBinding(f"lake.sales.{name}", f"sales_{name}", "parquet", "v1", (f"file://{path}/{name}.parquet",))
+
+
+def test_rows_without_a_row_in_the_other_table_violate_a_relationship(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
+    known = bound(tmp_path, "known", key=[2, 2, 1, None], land=["DE", "FR", "IT", "DE"])
+    empty = bound(tmp_path, "empty", key=pa.array([], pa.int64()))
+    expectations = (
+        related("one", ("ID",), "lake.sales.known", ("key",)),
+        related("pair", ("id", "country"), "lake.sales.known", ("key", "LAND")),
+        related("nulls", ("boss",), "lake.sales.known", ("key",)),
+        related("empty", ("boss",), "lake.sales.empty", ("key",)),
+    )
+    planned = plan(STAFF, expectations=expectations, references=(known, empty))
+    assert found(refresh(spark, planned)) == {"one": 2, "pair": 2, "nulls": 3, "empty": 4}
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [("land", "'id' is int, and 'land' of lake.sales.known is string"), ("more", "lake.sales.known has no column 'more'")],
+)
+def test_columns_that_cannot_be_compared_fail(spark: SparkSession, plan: Plan, tmp_path: Path, column: str, message: str) -> None:
+    known = bound(tmp_path, "known", key=[2], land=["DE"])
+    expectations = (related("one", ("id",), "lake.sales.known", (column,)),)
+    with pytest.raises(ValueError, match=message):
+        refresh(spark, plan(STAFF, expectations=expectations, references=(known,)))
+
+
+def test_a_relationship_of_a_table_to_itself(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
+    """The other rows are those of the refresh and of the partitions that it does not replace."""
+    current = bound(tmp_path, "t", id=[7, 4], country=["FR", "DE"])
+    planned = plan(
+        STAFF,
+        expectations=(
+            related("boss", ("boss",), "lake.sales.t", ("id",)),
+            related("new", ("boss",), "lake.sales.t", ("boss",)),
+        ),
+        partition_keys=("country",),
+        partitions=PartitionSet.of([{"country": "DE"}, {"country": "IT"}]),
+    )
+    assert found(refresh(spark, planned)) == {"boss": 0, "new": 0}
+    fr = replace(planned, partitions=PartitionSet.of([{"country": "FR"}]))
+    assert found(refresh(spark, fr))["boss"] == 1, "a table without a version"
+    others = replace(current, state=None)
+    assert found(refresh(spark, replace(fr, compared=others)))["boss"] == 1, "7 was in a partition that is replaced"
+    elsewhere = bound(tmp_path, "elsewhere", id=[7], country=["DE"])
+    assert found(refresh(spark, replace(fr, compared=elsewhere))) == {"boss": 0, "new": 0}

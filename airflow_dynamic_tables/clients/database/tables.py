@@ -130,6 +130,7 @@ refreshes = Table(
     Column("restores", Integer),
     Column("source_bytes", BigInteger),
     Column("occurrences", Integer, nullable=False, server_default="1"),
+    Column("referenced", JSON, nullable=False, server_default="{}"),
     Index("dt_refreshes_table_started", "table_name", "started_at"),
     Index("dt_refreshes_table_schedule", "table_name", "schedule_time", "started_at"),
     Index("dt_refreshes_started", "started_at"),

@@ -11,6 +11,8 @@ from enum import StrEnum
 from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import literal, quote
+from airflow_dynamic_tables.core.plain import to_plain
+from airflow_dynamic_tables.core.types import are_comparable
 
 
 class Action(StrEnum):
@@ -23,12 +25,33 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
-    """A condition for every row: a ``predicate`` (Spark SQL) that is not false, or ``unique`` columns without duplicates.
+class Relationship:
+    """A reference of ``columns`` to a row of the table ``to``, a full name, with the same values in ``to_columns``."""
 
-    As in SQL constraints, a predicate that is NULL is not violated, and rows with a NULL among the unique columns are never
-    duplicates. Duplicates are looked for among the rows of one refresh or, ``across_partitions``, also among those of the
-    partitions that the refresh does not replace.
+    columns: tuple[str, ...]
+    to: str
+    to_columns: tuple[str, ...]
+
+    def type_problem(self, types: Mapping[str, str | None], to_types: Mapping[str, str | None]) -> tuple[int, str] | None:
+        """Return the first column whose values cannot be compared, by its index, and why; ``None`` if there is none.
+
+        :param types: the types of the columns of the rows, in lower case, as far as they are known; ``to_types`` those of the
+            other table.
+        """
+        for number, (column, to_column) in enumerate(zip(self.columns, self.to_columns, strict=True)):
+            kind, to_kind = types.get(column.lower()), to_types.get(to_column.lower())
+            if kind is not None and to_kind is not None and not are_comparable(kind, to_kind):
+                return number, f"{column!r} is {kind}, and {to_column!r} of {self.to} is {to_kind}; CAST it in the query"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A condition for every row: a ``predicate`` (Spark SQL) that is not false, ``unique`` columns, or a ``relationship``.
+
+    As in SQL constraints, a predicate that is NULL is not violated, rows with a NULL among the unique columns are never
+    duplicates, and rows with a NULL among the columns of a relationship need no other row. Duplicates are looked for among the
+    rows of one refresh or, ``across_partitions``, also among those of the partitions that the refresh does not replace.
     """
 
     name: str
@@ -36,11 +59,20 @@ class Expectation:
     predicate: str | None = None
     unique: tuple[str, ...] = ()
     across_partitions: bool = False
+    relationship: Relationship | None = None
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain data; a later field has none by default, so that digests and catalog entries stay the same."""
         plain = {"name": self.name, "action": self.action.value, "predicate": self.predicate, "unique": list(self.unique)}
-        return {**plain, **({"across_partitions": True} if self.across_partitions else {})}
+        across = {"across_partitions": True} if self.across_partitions else {}
+        return {**plain, **across, **({"relationship": to_plain(self.relationship)} if self.relationship is not None else {})}
+
+    def compares_with(self, table: str) -> bool:
+        """Return whether rows of a table are compared with other rows of the same table.
+
+        :param table: its full name.
+        """
+        return self.across_partitions or (self.relationship is not None and self.relationship.to == table)
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,6 +218,8 @@ class RefreshPlan:
     With ``compared``, the current rows of the table, expectations compare its rows with those of the other partitions; the commit
     needs the table to be at ``stands_on``.
 
+    ``references`` are the other tables that expectations refer to; the query does not read them.
+
     With ``stream``, the job runs continuously: each batch has its own plan with the stream ``position`` that the table reaches
     and the position that it ``follows``, to which rows are added; without the latter, the rows replace the table.
     """
@@ -260,6 +262,12 @@ class RefreshPlan:
     merge: Merge | None = None
     dropped: DroppedRows | None = None
     compared: SourceBinding | None = None
+    references: tuple[SourceBinding, ...] = ()
+
+    @property
+    def bindings(self) -> tuple[SourceBinding, ...]:
+        """All tables that the job reads besides the one that it refreshes."""
+        return (*self.sources, *self.references)
 
     def of_dropped(self, dropped: DroppedRows) -> RefreshPlan:
         """Return the plan of writing the rows that expectations drop: each refresh has a partition of its own."""
@@ -282,6 +290,7 @@ class RefreshPlan:
             merge=None,
             dropped=None,
             compared=None,
+            references=(),
         )
 
     @property

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.partition_transforms import rejoined, spelled
-from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount, accepted_values, not_null
+from airflow_dynamic_tables.core.refresh.expectations import (
+    Action,
+    Expectation,
+    Relationship,
+    RowCount,
+    accepted_values,
+    not_null,
+)
 from airflow_dynamic_tables.core.refresh.reasons import OnChange
 from airflow_dynamic_tables.definitions.declarations.airflow import Duration, Truth, declaration_of_keys
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, OneOf, Scalar
@@ -20,6 +28,7 @@ from airflow_dynamic_tables.definitions.declarations.settings import Settings
 ACTIONS = {
     "not_null": (Action.WARN, Action.DROP, Action.FAIL),
     "unique": (Action.WARN, Action.FAIL),
+    "relationship": (Action.WARN, Action.FAIL),
     "accepted_values": (Action.WARN, Action.DROP, Action.FAIL),
     "predicate": (Action.WARN, Action.DROP, Action.FAIL),
     "row_count": (Action.WARN, Action.FAIL, Action.QUARANTINE),
@@ -28,6 +37,9 @@ ACTIONS = {
 
 _PERCENTAGE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 _NAMED = 60
+
+_TO = ("to", "to_columns")
+"""Keys of a relationship."""
 
 
 def _share(value: object) -> object:
@@ -66,7 +78,7 @@ class RowCountDeclaration(Declaration):
 
 
 class ExpectationDeclaration(Declaration):
-    """One expectation: exactly one of `not_null`, `unique`, `accepted_values`, `predicate` and `row_count`."""
+    """One expectation: exactly one of `not_null`, `unique`, `relationship`, `accepted_values`, `predicate` and `row_count`."""
 
     name: Name | None = None
     """Name in the history; default: its content."""
@@ -79,6 +91,12 @@ class ExpectationDeclaration(Declaration):
     """Columns whose values are unique; rows with a null in one of them are not compared."""
     across_partitions: Truth = False
     """Whether `unique` also compares with the rows of the partitions that a refresh does not replace."""
+    relationship: _Columns | None = None
+    """Columns whose values are those of a row of another table; rows with a null in one of them need none."""
+    to: Name | None = None
+    """The other table of a `relationship`: a dynamic table or a source."""
+    to_columns: _Columns | None = None
+    """The columns of the other table, in the order of `relationship`; default: those of the same names."""
     accepted_values: Annotated[dict[Name, _Values], Field(min_length=1)] | None = None
     """Columns and their accepted values; null is always accepted."""
     predicate: Name | None = None
@@ -90,20 +108,34 @@ class ExpectationDeclaration(Declaration):
     def _check_kind(self) -> Self:
         if len(self.model_fields_set & set(ACTIONS)) != 1:
             raise ValueError(f"an expectation is exactly one of {', '.join(ACTIONS)}")
+        if self.relationship is None and (of_relationship := next(filter(self.model_fields_set.__contains__, _TO), None)):
+            raise ValueError(f"{of_relationship!r} belongs to a 'relationship', not to {self.kind!r}; take it away")
+        if self.relationship is not None and self.to is None:
+            raise ValueError("a relationship needs 'to', the table that has the rows")
+        if self.relationship is not None and len(self.relationship) != len(self.referenced):
+            numbers = f"'relationship' names {len(self.relationship)}, and 'to_columns' {len(self.referenced)}"
+            raise ValueError(f"the numbers of columns differ: {numbers}; name one for each")
         return self
 
     @property
     def kind(self) -> str:
-        """Which of the five kinds it is."""
+        """Which of the kinds it is."""
         return next(kind for kind in ACTIONS if kind in self.model_fields_set)
+
+    @property
+    def referenced(self) -> tuple[str, ...]:
+        """The columns of the other table of a relationship."""
+        return self.to_columns or self.relationship or ()
 
     @property
     def full_name(self) -> str:
         """Its name, or else its content."""
-        columns = self.not_null or self.unique or tuple(self.accepted_values or ())
+        columns = self.not_null or self.unique or self.relationship or tuple(self.accepted_values or ())
         said = self.predicate or (f"{self.kind}({', '.join(columns)})" if columns else self.kind)
         if self.across_partitions:
             said = f"{said} across partitions"
+        if self.relationship:
+            said = f"{said} to {self.to}"
         shortened = " ".join(said.split())
         return self.name or (shortened if len(shortened) <= _NAMED else f"{shortened[:_NAMED]}…")
 
@@ -115,11 +147,21 @@ class ExpectationDeclaration(Declaration):
         return accepted_values(self.accepted_values) if self.accepted_values else self.predicate
 
 
-def build_expectations(declared: tuple[ExpectationDeclaration, ...]) -> tuple[Expectation, ...]:
-    """Return the expectations that the job checks."""
+def build_expectations(
+    declared: tuple[ExpectationDeclaration, ...], named: Callable[[str], TableIdentifier]
+) -> tuple[Expectation, ...]:
+    """Return the expectations that the job checks.
+
+    :param named: resolves the name of a table.
+    """
     return tuple(
         Expectation(
-            item.full_name, Action(item.action or Action.FAIL), item.predicate_sql, item.unique or (), item.across_partitions
+            item.full_name,
+            Action(item.action or Action.FAIL),
+            item.predicate_sql,
+            item.unique or (),
+            item.across_partitions,
+            Relationship(item.relationship, str(named(item.to or "")), item.referenced) if item.relationship else None,
         )
         for item in declared
         if item.row_count is None

@@ -88,7 +88,8 @@ class Merges:
         if rule.kind is MergeKind.APPEND:
             if not self.registered.lake_table.can_add:
                 raise _NoMergeError("the format of the table adds no rows")
-            if table.row_counts or any(one.unique for one in table.expectations):
+            name = str(table.identifier)
+            if table.row_counts or any(one.unique or one.compares_with(name) for one in table.expectations):
                 raise _NoMergeError("its expectations are of all rows")
         elif any(one.action is Action.DROP for one in table.expectations):
             raise _NoMergeError("its expectations drop rows")

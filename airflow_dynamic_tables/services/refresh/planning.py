@@ -287,7 +287,7 @@ def job_environment(workspace: Workspace, plan: RefreshPlan) -> dict[str, str]:
     :raises ConfigurationError: if a connection is missing or incomplete.
     """
     environment: dict[str, str] = {}
-    for source in (*plan.sources, *([plan.compares] if plan.compares is not None else [])):
+    for source in (*plan.bindings, *([plan.compares] if plan.compares is not None else [])):
         if source.conn_id is not None:
             connection = workspace.settings.connections(source.conn_id)
             options = connection_options(source.format, source.conn_id, connection)
@@ -523,16 +523,28 @@ def _refresh_plan(write: StagedWrite, request: RefreshRequest, registered: Regis
         sources=merging.sources if merging is not None else planned.sources,
         merge=merging.merge if merging is not None else None,
         compared=_compared(bound, registered.loaded, stage.partitions),
+        references=_references(workspace, bound, request.sources),
     )
 
 
 def _compared(bound: Bound, loaded: LoadedTable, partitions: PartitionSet) -> SourceBinding | None:
     """Return the current rows of the table, if an expectation compares rows with those of partitions that are not replaced."""
     table = bound.table
-    is_needed = not partitions.is_whole and any(one.across_partitions for one in table.expectations)
+    is_needed = not partitions.is_whole and any(one.compares_with(str(table.identifier)) for one in table.expectations)
     if not is_needed or loaded.current() is None:
         return None
     return loaded.read().bound(table.identifier, f"{view_name(table, 0)}_compared" if table.upstream else "compared")
+
+
+def _references(workspace: Workspace, bound: Bound, sources: Mapping[TableIdentifier, Source]) -> tuple[SourceBinding, ...]:
+    """Return the other tables that expectations refer to, at the version that the query reads, or else their current one.
+
+    :raises ConfigurationError: see :func:`bind_sources`, as for UpstreamError.
+    """
+    read = {source.identifier: source for source in bound.sources}
+    others = tuple(name for name in bound.table.references if str(name) not in read)
+    bindings = bind_sources(workspace, replace(bound.table, upstream=others), sources)
+    return (*(read[str(name)] for name in bound.table.references if str(name) in read), *bindings)
 
 
 def _batch_plan(request: RefreshRequest, batch: StreamBatch, stage: Stage, current: Version | None, why: Why) -> RefreshPlan:

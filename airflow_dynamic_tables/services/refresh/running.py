@@ -21,6 +21,7 @@ from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.refresh.expectations import Action, ExpectationResult
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding, named_times
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode
+from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import (
@@ -239,14 +240,27 @@ def prepare(
     if request.table.keep_dropped is not None:
         planned = stage_dropped_rows(workspace, request.table, planned, stage.opened_at)
     workspace.ledger.update_refresh(
-        stage.token, sources=versions_read(planned), recipe=planned.recipe or "", source_bytes=_size_of(planned.sources)
+        stage.token,
+        sources=versions_read(planned),
+        referenced={reference.identifier: reference.version for reference in planned.references},
+        recipe=planned.recipe or "",
+        source_bytes=_size_of(planned.sources),
     )
-    states = {source.identifier: source.state for source in planned.sources if source.state is not None}
-    workspace.ledger.record_source_states(stage.table, stage.token, states)
+    workspace.ledger.record_source_states(stage.table, stage.token, _states(planned))
     write_text(planned.plan_location, planned.to_json(), private=workspace.settings.private_files)
     log_plan(planned)
     trace(Step.PLANNED, request.token)
     return planned
+
+
+def _states(planned: RefreshPlan) -> dict[str, SourceState]:
+    """Return the states of the sources, and those of other tables that expectations refer to without their partitions.
+
+    Changes of the latter cause no refresh.
+    """
+    sources = {source.identifier: source.state for source in planned.sources if source.state is not None}
+    others = {one.identifier: replace(one.state, partitions=None) for one in planned.references if one.state is not None}
+    return {**others, **sources}
 
 
 def _size_of(sources: Sequence[SourceBinding]) -> int | None:
@@ -330,7 +344,7 @@ def _check_reads(workspace: Workspace, planned: RefreshPlan) -> None:
 
     :raises CommitRejectedError: if it may have read other rows.
     """
-    for source in planned.sources if planned.stream is None else ():
+    for source in planned.bindings if planned.stream is None else ():
         if needs_read_check(source.format):
             check_read(source, workspace.readable(TableIdentifier.parse(source.identifier).catalog).stores())
 
@@ -400,6 +414,8 @@ def log_plan(planned: RefreshPlan) -> None:
         log.info("Source %s: version %s%s.", source.identifier, source.version, _files(source))
     if not planned.sources:
         log.info("The query reads no table.")
+    for reference in planned.references:
+        log.info("Expectations refer to %s: version %s%s.", reference.identifier, reference.version, _files(reference))
     for name, sql in named_times(planned.query, planned.times).items():
         log.info("Time: %s is %s.", name, sql)
 

@@ -97,7 +97,7 @@ HasGivenUp = Callable[[str, datetime], bool]
 
 
 def parents_of(table: DynamicTable, definitions: Definitions) -> tuple[Parent, ...]:
-    """Return the tables that a table may read and that are refreshed automatically: by schedule, asset updates or a loop."""
+    """Return the tables that a refresh may need and that are refreshed automatically: by schedule, asset updates or a loop."""
     read = (definitions.tables[name] for name in definitions.needed_by(table) if name in definitions.tables)
     return tuple(
         Parent.of(parent, table.max_lag.get(str(parent.identifier)))
@@ -116,14 +116,17 @@ def why_wait(
 ) -> Wait | None:
     """Return the upstreams that a refresh waits for, and log them; ``None`` if it can begin.
 
-    :param parents: the parents that its query may read; those that it does not currently read are ignored.
+    :param parents: the parents that its query may read, or its expectations refer to; those that neither currently needs are
+        ignored.
     :param deadline: the deadline of a wait in progress; by default one freshness from now, or ``longest_wait`` if that is less.
     :raises UpstreamError: if the deadline has passed, or waiting is in vain.
     """
     if not request.waits:
         return None
     needed_until = parents_needed_until(request)
-    needed = in_time(parents_read(workspace, request, parents), request.table, request.schedule_time)
+    referenced = (parent for parent in parents if parent.identifier in request.table.awaited_references)
+    read = dict.fromkeys((*parents_read(workspace, request, parents), *referenced))
+    needed = in_time(read, request.table, request.schedule_time)
     upstream: tuple[Upstream, ...] = (*needed, *data_of(request))
     waiting = pending(workspace, upstream, needed_until, has_given_up)
     if not waiting:

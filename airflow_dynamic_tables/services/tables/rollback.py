@@ -60,8 +60,8 @@ def _pinned(workspace: Workspace, table: TableIdentifier) -> set[str]:
     pinned = {stage.token for stage in workspace.ledger.list_stages(table)}
     for stage in workspace.ledger.list_stages(states=HOLDING):
         refresh = workspace.ledger.get_refresh(stage.token)
-        if refresh is not None and str(table) in refresh.sources:
-            pinned.add(refresh.sources[str(table)])
+        versions = (refresh.sources, refresh.referenced) if refresh is not None else ()
+        pinned |= {each[str(table)] for each in versions if str(table) in each}
     return pinned | _read_by_streams(workspace, table)
 
 

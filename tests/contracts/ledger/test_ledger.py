@@ -85,6 +85,7 @@ REFRESH = Refresh(
     restores=3,
     source_bytes=7_000_000_000_000,
     occurrences=2,
+    referenced={"lake.crm.customers": "8271638172636"},
 )
 MINIMAL = Refresh("t2", TABLE, RefreshAction.FULL, "", RefreshState.RUNNING, NOON, NOON)
 

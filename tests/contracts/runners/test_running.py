@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_dynamic_tables.clients.files import exists, read_text, write_text
-from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation
+from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, Relationship
 from airflow_dynamic_tables.core.refresh.plan import DroppedRows, FunctionBinding, RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.core.schema import Column, TableLayout
 from airflow_dynamic_tables.core.sinks import Sink
@@ -66,12 +66,17 @@ def test_rows_types_partitions_and_expectations(bench: Bench, plan: Plan, tmp_pa
         Expectation("positive", Action.WARN, "n > 0"),
         Expectation("huge", Action.FAIL, "n > 100"),
         Expectation("once", Action.WARN, unique=("n",)),
+        Expectation("related", Action.WARN, relationship=Relationship(("n", "day"), "raw.o", ("n", "day"))),
+        Expectation("unrelated", Action.WARN, relationship=Relationship(("n",), "raw.p", ("n",))),
     )
+    pq.write_table(pa.table({"n": [-1]}), tmp_path / "p.parquet")
+    other = SourceBinding("raw.p", "p", "parquet", "v1", (f"file://{tmp_path}/p.parquet",))
     planned = plan(
         "SELECT day, n, cast(n AS decimal(9, 2)) AS price, array(n) AS list FROM o",
         source,
         partition_keys=("day",),
         expectations=expectations,
+        references=(source, other),
         comments={"n": "a number"},
     )
     dropped = DroppedRows("lake.sales.t__dropped", "d1", f"{planned.stage}_dropped", datetime(2024, 3, 1, 12, 30, tzinfo=UTC))
@@ -92,7 +97,7 @@ def test_rows_types_partitions_and_expectations(bench: Bench, plan: Plan, tmp_pa
     )
     assert (result.rows, result.partitions) == (4, ({"day": "d1"}, {"day": "d2"}))
     violations = {item.name: item.violations for item in result.expectations}
-    assert violations == {"known": 2, "positive": 2, "huge": 4, "once": 2}
+    assert violations == {"known": 2, "positive": 2, "huge": 4, "once": 2, "related": 0, "unrelated": 2}
     assert result.application_id
     assert any(f"Spark application {result.application_id} of " in line for line in bench.lines)
     assert any("4 rows" in line for line in bench.lines)

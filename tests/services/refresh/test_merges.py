@@ -339,6 +339,7 @@ def test_one_read_of_the_new_rows_only(opened: Open) -> None:
     ("query", "settings"),
     [
         ("SELECT ds, n, id FROM raw.facts", "expectations: [{unique: [ds, n, id], action: warn}]"),
+        ("SELECT ds, n, id FROM raw.facts", "expectations: [{relationship: [n], to: t, to_columns: [id], action: warn}]"),
         ("SELECT ds, sum(n) AS n FROM raw.facts GROUP BY ds", "expectations: [{not_null: [n], action: drop}]"),
         ("SELECT ds, sum(CAST(n AS double)) AS n FROM raw.facts GROUP BY ds", ""),
         ("SELECT ds, sum(n) AS n FROM raw.facts GROUP BY ds", 'spark: {conf: {spark.sql.ansi.enabled: "false"}}'),
@@ -349,6 +350,19 @@ def test_other_refreshes_compute_all_rows(opened: Open, query: str, settings: st
     lake.append("facts", DAYS[1])
     lake.refresh()
     assert lake.last() is RefreshAction.FULL
+
+
+@pytest.mark.sampled
+def test_new_rows_are_looked_for_in_all_rows_of_another_table(opened: Open) -> None:
+    lake = opened("SELECT ds, n, id FROM raw.facts", settings="expectations: [{relationship: [id], to: raw.facts}]")
+    lake.append("facts", DAYS[1])
+    lake.refresh()
+    assert lake.last() is RefreshAction.MERGE
+    (source,), (reference,) = lake.plans[-1].sources, lake.plans[-1].references
+    assert (source.identifier, source.version) == (reference.identifier, reference.version)
+    assert (source.files, source.parts) != (reference.files, reference.parts)
+    (result,) = lake.workspace.ledger.list_refreshes(TABLE)[0].expectations
+    assert result.violations == 0
 
 
 @pytest.mark.large

@@ -72,6 +72,10 @@ def _check(workspace: Workspace, table: DynamicTable) -> None:
         raise UnsupportedError(f"{name}: a stream adds rows in one step, which format {table.format} cannot; make it {fitting}.")
     if unique := [expected.name for expected in table.expectations if expected.unique]:
         raise UnsupportedError(f"{name}: a stream sees one batch at a time, so it cannot check {unique[0]!r}; {INSTEAD}.")
+    if related := [expected.name for expected in table.expectations if expected.relationship is not None]:
+        raise UnsupportedError(
+            f"{name}: the job of a stream reads the versions of its start, so it cannot check {related[0]!r}; {INSTEAD}."
+        )
     if table.row_counts:
         raise UnsupportedError(f"{name}: rows of a stream come in batches of any size, so 'row_count' says nothing; {INSTEAD}.")
 
