@@ -42,6 +42,7 @@ _ENDS = {
     RefreshState.FAILED: WorkState.FAILED,
     RefreshState.ABORTED: WorkState.FAILED,
     RefreshState.QUARANTINED: WorkState.FAILED,
+    RefreshState.REJECTED: WorkState.FAILED,
 }
 """Job state for each final state of a refresh."""
 

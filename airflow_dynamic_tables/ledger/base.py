@@ -88,7 +88,11 @@ class Stage:
 
 
 class RefreshState(StrEnum):
-    """State of a refresh; UNDONE when it succeeded but its version was removed from the table without being replaced."""
+    """State of a refresh.
+
+    UNDONE when it succeeded but its version was removed from the table without being replaced, REJECTED when a user aborted it in
+    quarantine.
+    """
 
     RUNNING = "RUNNING"
     SUCCEEDED = "SUCCEEDED"
@@ -97,6 +101,7 @@ class RefreshState(StrEnum):
     ABORTED = "ABORTED"
     SKIPPED = "SKIPPED"
     QUARANTINED = "QUARANTINED"
+    REJECTED = "REJECTED"
 
 
 class ReportState(StrEnum):

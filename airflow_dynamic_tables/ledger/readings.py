@@ -38,7 +38,7 @@ from airflow_dynamic_tables.core.refresh.source_changes import (
 )
 from airflow_dynamic_tables.ledger.base import RefreshState
 
-_WITHOUT_VERSION = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.SKIPPED)
+_WITHOUT_VERSION = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.REJECTED, RefreshState.SKIPPED)
 _WHOLE = ("version", "identity", "location", "schema")
 """Fields of the state of a source besides its partitions."""
 

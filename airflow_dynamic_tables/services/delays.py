@@ -36,6 +36,7 @@ class Delay:
 _TURNS = {
     TableState.SUSPENDED: "A user resumes {table}.",
     TableState.QUARANTINED: "A user publishes or aborts the refresh of {table} that is in quarantine.",
+    TableState.REJECTED: "The table stays as it is; the next scheduled refresh of {table} computes the rows again.",
     TableState.FAILED: "The owner of {table} corrects the error; its next refresh makes up for it.",
 }
 

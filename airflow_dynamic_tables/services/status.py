@@ -50,7 +50,7 @@ _next_tick = lru_cache(maxsize=1024)(next_tick)
 """Cached for the same reason."""
 
 
-LOST = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.QUARANTINED)
+LOST = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.QUARANTINED, RefreshState.REJECTED)
 """Final states of a scheduled refresh without a version."""
 
 _UNKNOWN = Held(None, None)
@@ -64,6 +64,8 @@ class TableState(StrEnum):
     SUSPENDED = "SUSPENDED"
     QUARANTINED = "QUARANTINED"
     FAILED = "FAILED"
+    REJECTED = "REJECTED"
+    """A user aborted its last refresh, which was in quarantine."""
     LATE = "LATE"
     PAUSED = "PAUSED"
     """Its DAG is paused."""
@@ -134,6 +136,8 @@ class TableStatus:
             return TableState.SUSPENDED
         if self.last_refresh == RefreshState.QUARANTINED:
             return TableState.QUARANTINED
+        if self.last_refresh == RefreshState.REJECTED:
+            return TableState.REJECTED
         if self.last_refresh in (*LOST, RefreshState.UNDONE):
             return TableState.FAILED
         if self.late:

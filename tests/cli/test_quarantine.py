@@ -75,7 +75,7 @@ def test_or_aborted(dynamic_tables: Any, token: str) -> None:
     assert (aborted.code, aborted.err) == (0, f"Stage {token} is aborted; its files are deleted.\n")
     assert rows(dynamic_tables) == [1, 2, 3, 400]
     (refresh, _) = json.loads(dynamic_tables("history", "-o", "json").out)
-    assert refresh["state"] == "ABORTED"
+    assert refresh["state"] == "REJECTED"
     assert refresh["error"].startswith("aborted by ")
     refused = dynamic_tables("publish", token)
     assert refused.code == 1

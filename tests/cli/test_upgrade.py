@@ -114,7 +114,7 @@ class TestStateOfTheFirstRelease:
         assert "the refresh is of release 0.1.0, which created a table only at its first commit" in refused.err
         assert f"refresh again: dynamic-tables abort {token}" in refused.err
         assert dynamic_tables("abort", token).code == 0
-        assert json.loads(dynamic_tables("history", "large_orders", "-o", "json").out)[0]["state"] == "ABORTED"
+        assert json.loads(dynamic_tables("history", "large_orders", "-o", "json").out)[0]["state"] == "REJECTED"
 
     def test_its_definitions_are_registered_without_a_refresh(self, dynamic_tables: Run) -> None:
         """0.1.0 kept no definitions, so ``diff`` cannot know which rows they made."""

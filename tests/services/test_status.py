@@ -108,6 +108,7 @@ def test_a_table_is_late_when_its_next_refresh_should_have_ended(
         ({"last_refresh": "RUNNING", "late": True, "dag_paused": True}, TableState.LATE),
         ({"last_refresh": "UNDONE", "late": True}, TableState.FAILED),
         ({"last_refresh": "QUARANTINED", "late": True}, TableState.QUARANTINED),
+        ({"last_refresh": "REJECTED", "late": True}, TableState.REJECTED),
         ({"last_refresh": "FAILED", "job_state": JobState.SUSPENDED}, TableState.SUSPENDED),
     ],
 )

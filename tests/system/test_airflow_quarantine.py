@@ -77,7 +77,7 @@ def test_abort_publish_and_the_command_line(stack: Stack, asked: list[str]) -> N
     assert event["extra"]["version"] == 2
 
     states = {refresh.token: (refresh.state, refresh.error) for refresh in stack.airflow.refreshes(TABLE)}
-    assert states[token(stack, first)] == (RefreshState.ABORTED, "aborted by admin in Airflow")
+    assert states[token(stack, first)] == (RefreshState.REJECTED, "aborted by admin in Airflow")
     assert states[token(stack, second)] == states[token(stack, third)] == (RefreshState.SUCCEEDED, None)
     assert stack.airflow.stages(TABLE) == []
     ends = {first: "failed", second: "success", third: "success"}

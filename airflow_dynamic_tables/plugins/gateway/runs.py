@@ -26,6 +26,7 @@ from airflow_dynamic_tables.exceptions import (
     SchedulerError,
     SchedulerUnavailableError,
 )
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.ledger.jobs import Job, JobRefresh, RefreshWish, WorkState
 from airflow_dynamic_tables.operators.run_arguments import PERIODIC
 from airflow_dynamic_tables.schedulers.airflow import AirflowApi
@@ -127,12 +128,13 @@ class AirflowRuns(Refresher):
 class _Task(NamedTuple):
     token: str
     state: str | None
+    has_begun: bool
 
 
 class _Run(NamedTuple):
     """A run, and the current try of each task."""
 
-    has_ended: bool
+    state: str
     tasks: dict[str, _Task]
 
 
@@ -180,14 +182,14 @@ def _refusals() -> Iterator[None]:
 
 def _runs(run_id: str, dag_ids: Collection[str]) -> dict[str, _Run]:
     runs = select(DagRun.dag_id, DagRun.state).where(DagRun.run_id == run_id, DagRun.dag_id.in_(dag_ids))
-    tasks = select(TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.id, TaskInstance.state).where(
+    tasks = select(TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.id, TaskInstance.state, TaskInstance.pid).where(
         TaskInstance.run_id == run_id, TaskInstance.dag_id.in_(dag_ids)
     )
     with create_session() as session:
-        found = {dag_id: _Run(state in ("success", "failed"), {}) for dag_id, state in session.execute(runs)}
-        for dag_id, task_id, token, state in session.execute(tasks):
+        found = {dag_id: _Run(state, {}) for dag_id, state in session.execute(runs)}
+        for dag_id, task_id, token, state, process in session.execute(tasks):
             if dag_id in found:  # otherwise created after the first query
-                found[dag_id].tasks[task_id] = _Task(str(token), state)
+                found[dag_id].tasks[task_id] = _Task(str(token), state, process is not None)
     return found
 
 
@@ -195,9 +197,22 @@ def _write(workspace: Workspace, job: Job, refresh: JobRefresh, run: _Run) -> No
     task = run.tasks.get(refresh.table.task_id) or run.tasks.get("refresh")
     if task is None:
         return
-    state = _ENDS.get(task.state or "", WorkState.LOST if run.has_ended else WorkState.RUNNING)
-    error = None
-    if state in (WorkState.FAILED, WorkState.LOST):
-        recorded = workspace.ledger.get_refresh(task.token)
-        error = recorded.error if recorded and recorded.error else f"Its task is {task.state}; the log in Airflow says why."
+    state, error = _outcome(run, task, workspace.ledger.get_refresh(task.token))
     workspace.ledger.change_job(job.id, refresh.table, token=task.token, state=state, error=error)
+
+
+def _outcome(run: _Run, task: _Task, recorded: Refresh | None) -> tuple[WorkState, str | None]:
+    """Return the state of a refresh, and its error.
+
+    Airflow marks the unfinished tasks of a run as skipped when a user marks the run as failed, or it reaches its time limit.
+    """
+    if task.state == "skipped" and run.state == "failed" and not task.has_begun:
+        return WorkState.FAILED, "Its run was marked as failed, or failed, before its task began."
+    is_open = recorded is not None and recorded.state not in (RefreshState.SKIPPED, RefreshState.SUCCEEDED)
+    if task.state == "skipped" and run.state == "failed" and is_open:
+        state = WorkState.FAILED
+    else:
+        state = _ENDS.get(task.state or "", WorkState.LOST if run.state in ("success", "failed") else WorkState.RUNNING)
+    if state not in (WorkState.FAILED, WorkState.LOST):
+        return state, None
+    return state, recorded.error if recorded and recorded.error else f"Its task is {task.state}; the log in Airflow says why."

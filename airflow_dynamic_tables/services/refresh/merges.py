@@ -27,7 +27,7 @@ from airflow_dynamic_tables.services.refresh.planning import Bound, Merging, sou
 from airflow_dynamic_tables.services.tables.source_reads import pace_of
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 
-_FAILED = (RefreshState.FAILED, RefreshState.ABORTED)
+_FAILED = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.REJECTED)
 
 _LATEST = 100
 """Limit of refreshes read from the history for the durations."""

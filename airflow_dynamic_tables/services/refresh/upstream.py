@@ -40,6 +40,7 @@ _NOT_WELL = {
     RefreshState.ABORTED: "its last refresh failed",
     RefreshState.UNDONE: "its last version was undone by another engine",
     RefreshState.QUARANTINED: "its last refresh is in quarantine",
+    RefreshState.REJECTED: "a user aborted its last refresh, which was in quarantine",
 }
 
 _MOST_TOLD = 20

@@ -43,7 +43,7 @@ from airflow_dynamic_tables.services.writes.publishing import publish_stage, rea
 DROPPED_FROM = "airflow_dynamic_tables.dropped_from"
 """Property of a table of dropped rows: the table for which it was created."""
 
-_IN_VAIN = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.SKIPPED)
+_IN_VAIN = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.REJECTED, RefreshState.SKIPPED)
 """States of refreshes that ended without a version."""
 
 _RECENT = 20

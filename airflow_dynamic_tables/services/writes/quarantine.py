@@ -18,7 +18,7 @@ from airflow_dynamic_tables.exceptions import (
     DynamicTableError,
     StageRejectedError,
 )
-from airflow_dynamic_tables.ledger.base import Stage, StageState
+from airflow_dynamic_tables.ledger.base import RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.services.writes.leases import YIELDING, current_process, is_abandoned
@@ -82,7 +82,7 @@ def reject(workspace: Workspace, token: str, reason: str) -> None:
     stage = _stage(workspace, token)
     if stage.state is not StageState.ABORTED:
         _check_quarantined(workspace, stage)
-        settle(workspace, stage, reason)
+        settle(workspace, stage, reason, ended={"state": RefreshState.REJECTED})
 
 
 def supersede(workspace: Workspace, table: TableIdentifier) -> None:

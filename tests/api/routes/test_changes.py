@@ -170,7 +170,10 @@ def test_a_refresh_in_quarantine_is_aborted(gateway: Served, client: httpx.Clien
     _refresh_numbers(gateway, (1, 2), (3,))
     for _ in range(2):
         aborted = client.post(f"{NUMBERS}/abort", json={"token": "t2"}).json()
-        assert (aborted["state"], aborted["error"]) == ("ABORTED", "aborted by ann")
+        assert (aborted["state"], aborted["error"]) == ("REJECTED", "aborted by ann")
+    delay = client.get(f"{NUMBERS}/delay").json()
+    assert (delay["cause"], delay["why"]) == ("REJECTED", "aborted by ann")
+    assert delay["turn"].startswith("The table stays as it is; the next scheduled refresh of lake.sales.numbers computes")
     assert client.post(f"{NUMBERS}/publish", json={"token": "t2"}).status_code == 409
     assert _rows(gateway) == [1, 2]
 

@@ -212,7 +212,7 @@ def test_rejected_its_files_are_gone(workspace: Workspace, quarantined: str) -> 
     reject(workspace, quarantined, "rejected by a test")
     reject(workspace, quarantined, "rejected again")
     assert numbers(workspace) == MANY
-    assert state(workspace, quarantined) == ("ABORTED", "ABORTED")
+    assert state(workspace, quarantined) == ("ABORTED", "REJECTED")
     assert history(workspace, quarantined).error == "rejected by a test"
     assert files(workspace, quarantined) == []
     with pytest.raises(ConfigurationError, match="is ABORTED, not in quarantine"):
@@ -335,7 +335,7 @@ def test_a_damaged_plan_says_how_to_go_on(workspace: Workspace, quarantined: str
     with pytest.raises(StageRejectedError, match=todo):
         publish(workspace, quarantined)
     reject(workspace, quarantined, "damaged")
-    assert state(workspace, quarantined) == ("ABORTED", "ABORTED")
+    assert state(workspace, quarantined) == ("ABORTED", "REJECTED")
 
 
 def test_a_stage_that_was_tampered_with_is_refused_and_put_back(workspace: Workspace, quarantined: str) -> None:

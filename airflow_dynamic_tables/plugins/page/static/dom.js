@@ -79,7 +79,7 @@ export function badge(kind, text, title) {
 
 export const words = (code) => code[0] + code.slice(1).toLowerCase().replaceAll("_", " ");
 
-const KINDS = { FAILED: "bad", LATE: "bad", QUARANTINED: "warn", REFRESHING: "busy", FRESH: "good" };
+const KINDS = { FAILED: "bad", LATE: "bad", QUARANTINED: "warn", REJECTED: "warn", REFRESHING: "busy", FRESH: "good" };
 
 export const kindOf = (table) => KINDS[table.state] ?? "idle";
 
@@ -115,7 +115,7 @@ export function withinFreshness(table) {
 
 export function refreshBadge(state) {
   if (!state) return none();
-  const kinds = { SUCCEEDED: "good", RUNNING: "busy", SKIPPED: "idle", QUARANTINED: "warn" };
+  const kinds = { SUCCEEDED: "good", RUNNING: "busy", SKIPPED: "idle", QUARANTINED: "warn", REJECTED: "warn" };
   return badge(kinds[state] ?? "bad", words(state));
 }
 

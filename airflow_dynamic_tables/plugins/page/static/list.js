@@ -16,7 +16,7 @@ const COLUMNS = [
   { id: "next", title: "Next refresh", key: (table) => when(table.nextRefresh), cell: (table) => time(table.nextRefresh) },
 ];
 
-const STATES = ["FAILED", "LATE", "QUARANTINED", "REFRESHING", "PAUSED", "SUSPENDED", "NO_VERSION", "UNKNOWN", "FRESH"];
+const STATES = ["FAILED", "LATE", "QUARANTINED", "REJECTED", "REFRESHING", "PAUSED", "SUSPENDED", "NO_VERSION", "UNKNOWN", "FRESH"];
 const urgency = (table) => STATES.indexOf(table.state);
 const share = (table) => (table.lagSeconds === null ? null : table.lagSeconds / (table.allowedLagSeconds || 1));
 

@@ -394,7 +394,7 @@ async function showDelay() {
     return;
   }
   const place = delay.stopped === name ? "This table" : el("a", { href: tableHref(delay.stopped) }, delay.stopped);
-  const kind = { SUSPENDED: "", PAUSED: "", REFRESHING: "", QUARANTINED: "warn" }[delay.cause] ?? "bad";
+  const kind = { SUSPENDED: "", PAUSED: "", REFRESHING: "", QUARANTINED: "warn", REJECTED: "warn" }[delay.cause] ?? "bad";
   find("delay").replaceChildren(
     el(
       "section",
@@ -411,6 +411,7 @@ const CAUSES = {
   SUSPENDED: "is suspended",
   QUARANTINED: "has a refresh in quarantine",
   FAILED: "failed to refresh",
+  REJECTED: "had a refresh in quarantine, which a user aborted",
   REFRESHING: "is being refreshed",
   NO_VERSION: "has no version",
   LATE: "is late",
