@@ -215,7 +215,10 @@ def test_a_refresh_without_new_data_writes_nothing(home: Path, monkeypatch: pyte
     by_schedule = {"dag_run": SimpleNamespace(conf={}, run_type="scheduled")}
     operator = task(home, "copy", declared)
     execute(operator, monkeypatch, "c1", **by_schedule)
-    assert [(one["namespace"], one["name"]) for one in complete(operator)["inputs"]] == [("file", f"{home}/raw")]
+    event = complete(operator)
+    assert [(one["namespace"], one["name"]) for one in event["inputs"]] == [("file", f"{home}/raw")]
+    (origin,) = event["outputs"][0]["facets"]["columnLineage"]["fields"]["x"]["inputFields"]
+    assert (origin["name"], origin["field"]) == (f"{home}/raw", "n"), "although no catalog has its columns"
     operator = task(home, "copy", declared)
     with pytest.raises(AirflowSkipException):
         execute(operator, monkeypatch, "c2", logical_date=TICK + timedelta(days=1), **by_schedule)

@@ -85,6 +85,9 @@ def test_each_commit_has_one_event_that_owns_the_table(stack: Stack, source: Pat
     assert {event["eventType"] for event in commits} == {"COMPLETE"}
     assert len({output["name"] for event in commits for output in event["outputs"]}) == 1, "no event names a stage"
     assert [[read["name"] for read in event["inputs"]] for event in commits] == [[str(source)]] * 3
+    for event in commits:
+        (origin,) = event["outputs"][0]["facets"]["columnLineage"]["fields"]["x"]["inputFields"]
+        assert (origin["name"], origin["field"]) == (str(source), "x")
 
 
 def test_a_failed_refresh_has_inputs_and_no_output(stack: Stack, source: Path) -> None:

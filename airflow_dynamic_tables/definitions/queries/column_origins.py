@@ -25,7 +25,9 @@ def find_origins(query: str, columns: Mapping[str, Sequence[str]]) -> dict[str, 
     try:
         parsed = sqlglot.parse_one(query, dialect=SparkSQL)
         tables = _tables(parsed, columns)
-        schema: dict[str, dict[str, str]] = {table: dict.fromkeys(columns[name], "unknown") for table, name in tables.items()}
+        # A table that is not in the schema has any column; one without columns would make the query invalid.
+        known = {table: columns[name] for table, name in tables.items() if columns[name]}
+        schema: dict[str, dict[str, str]] = {table: dict.fromkeys(names, "unknown") for table, names in known.items()}
         found = lineage(None, parsed, schema, dialect=SparkSQL, copy=False)
     except (SqlglotError, RecursionError) as error:
         log.debug("The lineage of columns is unknown: %s", error)
@@ -61,13 +63,16 @@ def _is_cte(table: exp.Table) -> bool:
 
 
 def _origins(node: Node, tables: Mapping[str, str], columns: Mapping[str, Sequence[str]]) -> tuple[ColumnOrigin, ...]:
+    """Return the origins of a column; none if they are not all known, as the columns of a table are unknown."""
     found: dict[tuple[str, str], bool] = {}
     waiting = [(node, True)]
     while waiting:
         each, is_copy = waiting.pop()
+        folded = each.name.rpartition(".")[2]
+        if isinstance(each.expression, exp.Placeholder) or (isinstance(each.expression, exp.Table) and folded == "*"):
+            return ()
         if isinstance(each.expression, exp.Table):
             if (name := tables.get(each.expression.name)) is not None:
-                folded = each.name.rpartition(".")[2]
                 column = next((each for each in columns[name] if each.lower() == folded.lower()), folded)
                 found[name, column] = found.get((name, column), True) and is_copy
             continue

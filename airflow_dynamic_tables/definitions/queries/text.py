@@ -318,7 +318,7 @@ def merge_rule(
 def column_origins(query: str, columns: Mapping[str, Sequence[str]]) -> dict[str, tuple[ColumnOrigin, ...]]:
     """Return the columns of tables that each column of the result of a query derives from; empty if it is not analysed.
 
-    :param columns: the columns of the tables, by full table names.
+    :param columns: the columns of the tables, by full table names; none if they are unknown.
     """
     from airflow_dynamic_tables.definitions.queries import column_origins as tracing
 

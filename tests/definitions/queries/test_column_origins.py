@@ -6,7 +6,11 @@ import pytest
 
 from airflow_dynamic_tables.definitions.queries.text import column_origins
 
-COLUMNS = {"lake.raw.orders": ["id", "amount", "country", "ds"], "lake.raw.customers": ["id", "Name", "country"]}
+COLUMNS = {
+    "lake.raw.orders": ["id", "amount", "country", "ds"],
+    "lake.raw.customers": ["id", "Name", "country"],
+    "lake.raw.files": [],
+}
 
 
 @pytest.mark.parametrize(
@@ -28,6 +32,13 @@ COLUMNS = {"lake.raw.orders": ["id", "amount", "country", "ds"], "lake.raw.custo
         ("SELECT lake.raw.orders.id FROM lake.raw.orders WHERE ds = '1'", {"id": "orders.id"}),
         ("SELECT (SELECT max(amount) FROM orders) AS m FROM customers", {"m": "~orders.amount"}),
         ("SELECT 1 AS x", {"x": ""}),
+        # Of the columns of files nothing is known.
+        ("SELECT x, y + 1 AS z FROM files", {"x": "files.x", "z": "~files.y"}),
+        (
+            "SELECT f.x, name, y, amount + z AS s FROM files f JOIN customers c ON f.id = c.id JOIN orders o ON o.id = c.id",
+            {"x": "files.x", "name": "customers.Name", "y": "", "s": ""},
+        ),
+        ("WITH a AS (SELECT * FROM files) SELECT x, (SELECT max(id) FROM orders) AS m FROM a", {"x": "", "m": "~orders.id"}),
         ("SELECT (", {}),
     ],
 )
