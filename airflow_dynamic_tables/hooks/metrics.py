@@ -3,7 +3,7 @@
 Each metric has the tag ``table``, and those of writes have ``action`` and ``outcome``. Plain StatsD has no tags; there, their
 values are appended to the name: ``dynamic_tables.lag.lake__sales__revenue``.
 
-Airflow initializes its client for tasks. Its commands and its api-server have to call :func:`initialize_client`.
+Airflow initializes the client in its tasks, and in each process that imports ``airflow.sdk.serde``: commands, the api-server.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
-from functools import cache
 from types import MappingProxyType
 
 from airflow.providers.common.compat.sdk import Stats, conf
-from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.reasons import ReasonCode
@@ -66,15 +64,6 @@ class Gauge(StrEnum):
     """Partitions that it lacks because ticks failed or never ran."""
     QUARANTINED = "dynamic_tables.quarantined"
     """Refreshes that wait in quarantine for a decision."""
-
-
-@cache
-def initialize_client() -> None:
-    """Let this process send metrics. The client is created for the first one, so a mistake in its settings fails no command."""
-    try:
-        Stats.initialize(factory=lambda: get_stats_factory()(), export_legacy_names=False)
-    except TypeError:  # Airflow 3.2
-        Stats.initialize(factory=lambda: get_stats_factory(Stats)())  # type: ignore[call-arg]
 
 
 def are_sent() -> bool:

@@ -92,11 +92,9 @@ def _log_to_stderr() -> None:
 
 
 def _settings_of_the_dags(catalogs_file: Path | None) -> WorkspaceSettings:
-    """Return the settings of the DAGs, so that commands read the same ledger, and send metrics of their writes."""
+    """Return the settings of the DAGs, so that commands read the same ledger."""
     from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook, configured_connection
-    from airflow_dynamic_tables.hooks.metrics import initialize_client
 
-    initialize_client()
     # Airflow logs to stdout, which is reserved for the output of the command.
     with redirect_stdout(sys.stderr):
         return DynamicTableCatalogHook(configured_connection(), catalogs_file).settings()

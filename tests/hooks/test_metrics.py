@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -129,6 +132,20 @@ def test_tags_are_sent_where_the_client_has_them(monkeypatch: pytest.MonkeyPatch
     received: Received = request.getfixturevalue("statsd")
     set_gauge(Gauge.LAG, NAME, 90)
     assert received() == ["airflow.dynamic_tables.lag,table=lake.sales.revenue:90|g"]
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("module", ["airflow.cli.cli_parser", "airflow.api_fastapi.app"])
+def test_airflow_sends_from_commands_and_the_api_server(tmp_path: Path, statsd: Received, module: str) -> None:
+    """No code of ours initializes the client there."""
+    program = (
+        f"import {module}\n"
+        "from airflow_dynamic_tables.core.identifiers import TableIdentifier\n"
+        "from airflow_dynamic_tables.hooks.metrics import Gauge, set_gauge\n"
+        "set_gauge(Gauge.LAG, TableIdentifier('lake', 'sales', 'revenue'), 90)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, "AIRFLOW_HOME": str(tmp_path)}, check=True)
+    assert "airflow.dynamic_tables.lag.lake__sales__revenue:90|g" in statsd()
 
 
 def test_opentelemetry_has_the_tags_as_attributes(monkeypatch: pytest.MonkeyPatch) -> None:

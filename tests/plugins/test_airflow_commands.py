@@ -226,13 +226,10 @@ def test_what_needs_the_definitions_alone_asks_for_no_connection(
 
 def test_writes_of_commands_are_counted(run: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkSubmitRunner, "run", lambda _self, plan, _environment: write_numbers(plan))
-
-    def counted(*argv: str) -> list[str]:
-        with statsd_server(monkeypatch, is_initialized=False) as received:
-            run(*argv)
-            return [line.removeprefix("airflow.dynamic_tables.writes.") for line in received() if ".writes." in line]
-
-    assert counted("list") == []
-    assert counted("refresh", "numbers") == ["lake__sales__numbers.INITIALIZE.committed:1|c"]
-    assert counted("refresh", "numbers", "--full") == ["lake__sales__numbers.FULL.committed:1|c"]
-    assert counted("rollback", "numbers", "--to", "1") == ["lake__sales__numbers.ROLLBACK.committed:1|c"]
+    with statsd_server(monkeypatch) as received:
+        run("list")
+        run("refresh", "numbers")
+        run("refresh", "numbers", "--full")
+        run("rollback", "numbers", "--to", "1")
+        writes = [line.removeprefix("airflow.dynamic_tables.writes.") for line in received() if ".writes." in line]
+    assert writes == [f"lake__sales__numbers.{action}.committed:1|c" for action in ("INITIALIZE", "FULL", "ROLLBACK")]

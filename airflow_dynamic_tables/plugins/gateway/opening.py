@@ -21,7 +21,6 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.dags.declared import configured_threshold
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, DefinitionError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook, configured_connection
-from airflow_dynamic_tables.hooks.metrics import initialize_client
 from airflow_dynamic_tables.plugins.gateway.access import AirflowAccess
 from airflow_dynamic_tables.plugins.gateway.runs import AT_ONCE, AirflowRuns, airflow_as
 from airflow_dynamic_tables.plugins.metadata import AirflowMetadata
@@ -35,7 +34,6 @@ from airflow_dynamic_tables.services.workspace import Workspace
 
 def open_gateway(airflow: ASGIApp) -> FastAPI:
     """Create the gateway of this Airflow, with the page. Configuration errors are returned to the requests that they affect."""
-    initialize_client()
     declared = Declared(_open_project)
     runs = AirflowRuns(airflow, partial(_workflow_of, declared))
     workspaces, as_caller = Workspaces(_open_workspace), partial(_as_caller, airflow)

@@ -90,7 +90,7 @@ def test_a_rollback_is_counted(manager: SimpleAuthManager, tmp_path: Path, monke
     with DynamicTableCatalogHook().get_conn() as workspace:
         for day in (1, 2):
             run(workspace, RefreshRequest(table, {}, datetime(2024, 1, day, tzinfo=UTC), f"t{day}", "test"), write_numbers)
-    with statsd_server(monkeypatch, is_initialized=False) as received:
+    with statsd_server(monkeypatch) as received:
         app = open_gateway(FastAPI())
         answer = asking(app, manager)("POST", f"/v3/dynamic-tables/{TABLE}/rollback", "ADMIN")
         app.state.gateway.workspaces.close()
