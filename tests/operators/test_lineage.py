@@ -282,6 +282,19 @@ def test_a_version_that_its_task_did_not_report_is_an_output_of_the_maintenance(
 
 
 @pytest.mark.large
+def test_a_table_has_the_name_of_its_asset_while_its_catalog_cannot_be_read(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalogs = home / "catalogs.yaml"
+    catalogs.write_text(f"catalogs: [{{name: default, type: sql, connection-params: {{url: 'sqlite:///{home}/catalog.db'}}}}]")
+    monkeypatch.setenv("DYNAMIC_TABLES_CATALOGS", str(catalogs))
+    operator = task(home, "parent")
+    execute(operator, monkeypatch, "p1")
+    (home / "catalog.db").write_bytes(b"no database" * 100)
+    (written,) = complete(operator)["outputs"]
+    assert (written["namespace"], written["name"]) == ("dynamic-table://default", "default.parent")
+    assert "schema" not in written["facets"]
+
+
+@pytest.mark.large
 def test_create_table_as_creates_and_replaces(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def making(**options: Any) -> CreateTableAsOperator:
         return CreateTableAsOperator(
