@@ -50,7 +50,7 @@ MANY = 1_000
 ALL = MANY + 3
 PAINTED_SECONDS = 2.0
 DAG = "dynamic_table__lake__sales__numbers"
-DAYS = {"2024-01-01": (1, 2), "2024-01-02": (1, 2, 3), "2024-01-03": (1,), "2024-01-04": (1, 2)}
+DAYS = {"2024-01-01": (1, 2), "2024-01-02": (1, 2, 3), "2024-01-04": (1, 2), "2024-01-03": (1,)}
 
 
 @dataclass(frozen=True)
@@ -266,6 +266,19 @@ def test_every_tab_by_keyboard(open_page: Open) -> None:
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none", "the focus is visible"
         page.keyboard.press("ArrowRight")
     expect(page.get_by_role("tab", name="Refreshes")).to_have_attribute("aria-selected", "true")
+
+
+def test_a_narrow_window(open_page: Open) -> None:
+    page = open_page("/v3/page/table.html?table=lake.sales.days")
+    page.set_viewport_size({"width": 400, "height": 500})
+    expect(page.get_by_role("tabpanel", name="Refreshes")).to_contain_text("v3", timeout=30_000)
+    widths = page.locator(".reason").evaluate_all("each => each.map((one) => one.offsetWidth)")
+    assert min(widths) > 150, "a reason is readable"
+    assert page.evaluate("document.documentElement.scrollWidth") == 400
+    page.get_by_role("button", name="Refresh…").click()
+    dialog = page.get_by_role("dialog", name="Refresh lake.sales.days")
+    expect(dialog).to_contain_text("Expected duration", timeout=30_000)
+    expect(dialog.get_by_role("button", name="Refresh", exact=True)).to_be_in_viewport()
 
 
 def test_buttons_do_what_they_say(open_page: Open, site: Site) -> None:

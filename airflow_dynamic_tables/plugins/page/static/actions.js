@@ -18,13 +18,14 @@ const partitionsText = (partitions) => {
 export { partitionsText };
 
 function planView(plan) {
+  const isTold = plan.catchUp === null || plan.reason.includes(plan.catchUpReason);
   const facts = [
     ["Action", plan.action ? plan.action.toLowerCase().replace("_", " ") : "it would fail"],
     ["Reason", plan.reason],
     ["Partitions", plan.action === "NO_DATA" || plan.action === "SKIP" ? "none" : partitionsText(plan.replaced)],
     ["Schedule time", clock(plan.scheduleTime)],
     ["Expected duration", plan.expectedSeconds === null ? "–" : duration(plan.expectedSeconds)],
-    ["Missed ticks", plan.catchUp === null ? null : `${partitionsText(plan.catchUp)}: ${plan.catchUpReason}`],
+    ["Missed ticks", isTold ? null : `${partitionsText(plan.catchUp)}: ${plan.catchUpReason}`],
     ["Then out of date", plan.downstream.length ? plan.downstream.join(", ") : null],
   ];
   return el(
@@ -117,8 +118,9 @@ export function decide(table, refresh, isPublished, done) {
     action: isPublished ? "Publish" : "Abort",
     isDanger: !isPublished,
     body: [
+      el("p", {}, "It violates:"),
       el("ul", {}, refresh.expectations.filter((one) => one.violations).map((one) => el("li", {}, expectationText(one)))),
-      el("p", {}, `It replaces ${partitionsText(refresh.partitions)}.`),
+      el("p", {}, `It ${isPublished ? "replaces" : "would replace"} ${partitionsText(refresh.partitions)}.`),
       el(
         "p",
         {},
@@ -145,7 +147,8 @@ export function backfillTable(table) {
     body: [
       el("p", {}, "A backfill runs the DAG for a range of ticks. Start it on the page of the DAG: Trigger, then Backfill."),
       table.missing ? el("p", {}, badge("warn", "Missing"), ` ${table.missing}`) : null,
-      el("p", {}, "Fresh up to ", time(table.freshUntil, clock), "; next tick ", time(table.nextRefresh, clock), "."),
+      table.freshUntil ? el("p", {}, "Fresh up to ", time(table.freshUntil, clock), ".") : null,
+      table.nextRefresh ? el("p", {}, "Next tick ", time(table.nextRefresh, clock), ".") : null,
       el("p", {}, airflowLink(`dags/${encodeURIComponent(table.workflowId)}/backfills`, "Open the backfills of the DAG")),
     ],
   });

@@ -106,7 +106,7 @@ function dirtyText(partitions) {
   if (!known.length) return ["No refresh has compared the partitions with the sources yet."];
   const dirty = known.filter((one) => one.dirty).length;
   const from = known.map((one) => one.comparedAt).sort()[0];
-  const unknown = partitions.some((one) => one.dirty === null && !one.frozen) ? ", others are not known" : "";
+  const unknown = partitions.some((one) => one.dirty === null && !one.frozen && one.exists !== false) ? ", others are not known" : "";
   return [`Dirty partitions: ${dirty ? number(dirty) : "none"}${unknown}, as of `, time(from), "."];
 }
 
