@@ -146,7 +146,10 @@ def _seen(desk: Desk, glances: Sequence[TableStatus]) -> list[TableStatus]:
     parents = sorted({parent.table for glance in glances for parent in glance.behind})
     known = [desk.known(TableIdentifier.parse(parent)) for parent in parents]
     readable = {str(table.identifier) for table in desk.readable(known)}
-    return [replace(glance, behind=tuple(one for one in glance.behind if one.table in readable)) for glance in glances]
+    return [
+        replace(glance, behind=tuple(one for one in glance.behind if one.table in readable)) if glance.behind else glance
+        for glance in glances
+    ]
 
 
 def _fits(table: KnownTable, asked: TableFilter) -> bool:

@@ -274,7 +274,7 @@ def overview(
     versions = {name: one.made for name, one in latest.items()}
     read = {TableIdentifier.parse(source) for version in versions.values() if version for source in version.sources}
     parents = {**latest, **workspace.ledger.latest(read - latest.keys())} if read - latest.keys() else latest
-    reads = _read(workspace, versions, {name: one.made for name, one in parents.items()})
+    reads = _read(workspace, versions, versions if parents is latest else {name: one.made for name, one in parents.items()})
     behind = {name: read.newer(version) for name, read in reads.items() if (version := versions[name]) is not None}
     held = workspace.ledger.held([token for one in latest.values() if one.token for token in (one.token, stretch(one.token))])
     shares = shares_within_freshness(workspace.ledger, entries, now)
