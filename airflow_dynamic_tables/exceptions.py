@@ -28,7 +28,8 @@
     │  ├─ UnsupportedScheduleError   the scheduler has no such schedule
     │  └─ SchedulerUnavailableError  retry when the scheduler is available
     ├─ UpstreamError                 a parent is late or failed
-    │  └─ UpstreamSuspendedError     a parent is suspended: resume it
+    │  ├─ UpstreamSuspendedError     a parent is suspended: resume it
+    │  └─ StaleSourceError           a source did not change for too long: see what writes it
     ├─ InvalidFieldError             a request has an invalid field: correct it
     ├─ TooBusyError                  too many concurrent requests: retry later
     └─ AccessError                   the caller lacks access
@@ -212,6 +213,10 @@ class UpstreamError(DynamicTableError):
 
 class UpstreamSuspendedError(UpstreamError):
     """A table that this one reads is suspended."""
+
+
+class StaleSourceError(UpstreamError):
+    """A source that a table reads did not change for longer than its maximum age."""
 
 
 class InvalidFieldError(DynamicTableError):

@@ -431,6 +431,13 @@ def changed_at(info: Mapping[str, Any]) -> datetime | None:
     return changed if isinstance(changed, datetime) and changed.tzinfo else None
 
 
+def last_changed(infos: Iterable[Mapping[str, Any]]) -> datetime | None:
+    """Return the time of the last change of some files, by their attributes; ``None`` if that of one is unknown."""
+    times = [changed_at(info) for info in infos]
+    known = [time for time in times if time is not None]
+    return max(known) if known and len(known) == len(times) else None
+
+
 def file_system(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """The file system of a URI, and the path in it.
 

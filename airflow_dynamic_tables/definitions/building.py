@@ -60,6 +60,7 @@ def build_source(entry: Entry, declared: SourceDeclaration) -> Source:
         event_time=_event_time(declared),
         conn_id=declared.conn_id,
         version_column=declared.version_column,
+        max_age=declared.max_age,
         file=entry.document.path,
         line=entry.document.line(entry.location),
     )

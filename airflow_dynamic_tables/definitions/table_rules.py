@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from airflow_dynamic_tables.core.cron import cron_for
-from airflow_dynamic_tables.core.formats import FORMATS, streamed_formats
+from airflow_dynamic_tables.core.formats import FORMATS, VIEW, streamed_formats
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, check_name, dropped_rows_name
 from airflow_dynamic_tables.core.limits import QUERY_CHARACTERS
 from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
@@ -75,10 +75,22 @@ def source_mistakes(entry: Entry, declared: SourceDeclaration) -> Iterator[Mista
     if declared.version_column is not None and not FORMATS[declared.format].in_server:
         problem = f"changes of a {declared.format} source are found without 'version_column'; remove it"
         yield entry.document.key_mistake((*entry.location, "version_column"), problem)
+    if declared.max_age is not None and (problem := _age_problem(declared)):
+        yield entry.mistake("max_age", problem)
     if entry.formats and (problem := entry.formats.source_problem(entry.identifier.catalog, declared.format)):
         yield entry.mistake("format", problem)
     if entry.dropped.isdisjoint({"watermark", "options", "complete_when", "partitioned_by"}):
         yield from _watermark_mistakes(entry, declared)
+
+
+def _age_problem(declared: SourceDeclaration) -> str | None:
+    """Return why the time of the last change of a source is not known."""
+    traits = FORMATS[declared.format]
+    if traits.in_server or traits.endless is not None or declared.format == VIEW:
+        return f"a source of format {declared.format} does not tell when its rows changed last; take 'max_age' away"
+    if declared.watermark == "source":
+        return "a source with 'watermark: source' is as new as its last complete partition; take 'max_age' away"
+    return None
 
 
 def _watermark_mistakes(entry: Entry, declared: SourceDeclaration) -> Iterator[Mistake]:

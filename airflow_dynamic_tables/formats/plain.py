@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_dynamic_tables.clients.files import as_os_errors, fingerprint, list_files, paths_below
+from airflow_dynamic_tables.clients.files import as_os_errors, fingerprint, last_changed, list_files, paths_below
 from airflow_dynamic_tables.clients.stores import Store
 from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
@@ -159,4 +159,5 @@ def _state(source: Source, files: Mapping[str, Mapping[str, Any]], seen_at: date
         partitions=fingerprints(listed),
         unsettled=unsettled(listed, seen_at),
         sizes=partition_sizes((spec, int(files[file].get("size") or 0)) for spec, (file, _) in listed),
+        changed_at=last_changed(files.values()),
     )

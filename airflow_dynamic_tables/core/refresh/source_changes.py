@@ -23,7 +23,8 @@ class SourceState:
     changed, added or dropped when its fingerprint differs, is new or is missing. An empty text is the entire table when it cannot
     be split. ``unsettled`` are partitions that changed so shortly before they were examined that another change may not alter
     their fingerprint. ``same_rows`` are earlier versions that have the same rows in other files, and ``sizes`` the bytes of the
-    files of each partition, ``None`` if they are unknown; these are not recorded.
+    files of each partition, ``None`` if they are unknown. ``changed_at`` is the time of the last change of its rows, if
+    it is known (timezone-aware). These are not recorded.
     """
 
     version: str
@@ -34,6 +35,7 @@ class SourceState:
     unsettled: tuple[str, ...] = ()
     same_rows: tuple[str, ...] = field(default=(), compare=False)
     sizes: Mapping[str, int] | None = field(default=None, compare=False)
+    changed_at: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

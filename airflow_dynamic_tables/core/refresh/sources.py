@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from airflow_dynamic_tables.core.formats import FORMATS, VIEW, Endless, endless_format
@@ -109,13 +109,25 @@ def path_problem(path: str | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
+class MaxAge:
+    """How long ago a source may have changed last when a refresh begins.
+
+    After ``warn``, the refresh says so; after ``fail``, it fails.
+    """
+
+    warn: timedelta | None = None
+    fail: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """An existing table that is not refreshed by this package.
 
     ``path`` is its location, ``schema`` Spark DDL; ``file`` and ``line`` are the position of its declaration. With format
     ``view`` it is a view of its catalog, resolved at refresh time. With a ``watermark``, only complete partitions are read.
     ``event_time`` defines the event time of its rows for a stream; ``conn_id`` is the Airflow connection by which they are read.
-    ``version_column`` is a column of a table in a server whose value each write of a row changes.
+    ``version_column`` is a column of a table in a server whose value each write of a row changes. ``max_age`` is how long ago its
+    rows may have changed last.
     """
 
     identifier: TableIdentifier
@@ -129,6 +141,7 @@ class Source:
     event_time: EventTime | None = None
     conn_id: str | None = None
     version_column: str | None = None
+    max_age: MaxAge | None = None
     file: Path = Path()
     line: int = 0
 

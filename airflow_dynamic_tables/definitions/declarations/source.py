@@ -10,6 +10,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 
 from airflow_dynamic_tables.core.formats import FORMATS, VIEW, Endless, source_formats
 from airflow_dynamic_tables.core.mistakes import did_you_mean
+from airflow_dynamic_tables.core.refresh.expectations import Action
+from airflow_dynamic_tables.core.refresh.sources import MaxAge
 from airflow_dynamic_tables.core.schedule import Freshness
 from airflow_dynamic_tables.core.streaming.source_watermarks import CompleteWhen, WholeBy, is_class_path
 from airflow_dynamic_tables.core.types import check_columns
@@ -30,7 +32,7 @@ def _complete_when(value: object) -> CompleteWhen:
     if not isinstance(told_by, str):
         raise ValueError(f"{kind!r} needs a text")
     if kind == "quiet":
-        return CompleteWhen(WholeBy.QUIET, "", _quiet(told_by))
+        return CompleteWhen(WholeBy.QUIET, "", _period(told_by))
     if kind == "class" and not is_class_path(told_by):
         raise ValueError(f"{told_by!r} is no class; write module:Class")
     if kind == "file" and (not told_by.strip() or "/" in told_by):
@@ -38,7 +40,7 @@ def _complete_when(value: object) -> CompleteWhen:
     return CompleteWhen(WholeBy(kind), told_by)
 
 
-def _quiet(text: str) -> timedelta:
+def _period(text: str) -> timedelta:
     try:
         return Freshness.parse(text).period
     except ValueError:
@@ -54,6 +56,27 @@ _COMPLETE_WHEN = {
         ),
     ]
 }
+
+
+def _max_age(value: object) -> MaxAge:
+    ages = {"fail": value} if isinstance(value, str) else value
+    if (
+        not isinstance(ages, Mapping)
+        or not ages
+        or not {*ages} <= {*_AGES}
+        or not all(isinstance(age, str) for age in ages.values())
+    ):
+        raise ValueError("'max_age' is a length of time, such as 2 hours, or {warn: 2 hours, fail: 1 day}")
+    built = MaxAge(**{action: _period(age) for action, age in ages.items()})
+    if built.warn is not None and built.fail is not None and built.warn >= built.fail:
+        raise ValueError("'warn' must be shorter than 'fail': beyond 'fail', no refresh begins")
+    return built
+
+
+_AGES = (Action.WARN.value, Action.FAIL.value)
+
+_AGE = {"type": "string", "examples": ["2 hours"]}
+_MAX_AGE = {"anyOf": [_AGE, {"type": "object", "properties": dict.fromkeys(_AGES, _AGE), "additionalProperties": False}]}
 
 Complete = Annotated[CompleteWhen, BeforeValidator(_complete_when), WithJsonSchema(_COMPLETE_WHEN, mode="validation")]
 """Completeness check of a partition."""
@@ -104,6 +127,9 @@ class SourceDeclaration(Declaration):
     `{column: ts, delay: 1 minute}`: the time that a stream waits for late rows."""
     complete_when: Complete | None = None
     """Completeness check of a partition: `metastore`, `{file: _SUCCESS}`, `{quiet: 10 minutes}`, `{class: module:Class}`."""
+    max_age: Annotated[MaxAge, BeforeValidator(_max_age), WithJsonSchema(_MAX_AGE, mode="validation")] | None = None
+    """How long ago its rows may have changed last when a scheduled refresh begins, e.g. `2 hours`: otherwise it fails.
+    `{warn: 2 hours, fail: 1 day}` warns first."""
     comment: str | None = None
     """Description of the table."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
@@ -115,6 +116,7 @@ def state(snapshot: DeltaSnapshot, *, by_files: bool = True) -> SourceState:
     :param by_files: whether to compute the partitions from its files; otherwise the version is indivisible.
     """
     version = str(snapshot.version)
+    same_rows, changed_at = _same_rows(snapshot, by_files=by_files)
     # Data files are immutable, so name and size identify their content.
     listed = ((file.partition, (file.uri, {"size": file.bytes})) for file in (snapshot.files if by_files else ()))
     return SourceState(
@@ -123,27 +125,40 @@ def state(snapshot: DeltaSnapshot, *, by_files: bool = True) -> SourceState:
         location=snapshot.location,
         schema=schema_digest(f"{snapshot.schema} {','.join(snapshot.partition_keys)}"),
         partitions=lasting_fingerprints(listed) if by_files else {"": version},
-        same_rows=tuple(map(str, _rewritten(snapshot))) if by_files else (),
+        same_rows=tuple(map(str, same_rows)),
         sizes=partition_sizes((file.partition, file.bytes) for file in snapshot.files) if by_files else None,
+        changed_at=changed_at,
     )
 
 
-def _rewritten(snapshot: DeltaSnapshot) -> list[int]:
-    """Return earlier versions with the same rows in other files, newest first: those before others' compactions.
+def _same_rows(snapshot: DeltaSnapshot, *, by_files: bool) -> tuple[list[int], datetime | None]:
+    """Return earlier versions with the same rows in other files, newest first, and the time of the last change of the rows.
 
-    A log may declare any change to be none. So the partitions, and the number of rows of each, must be the same, too.
+    These are the versions before others' compactions. A log may declare any change to be none. So the partitions, and the number
+    of rows of each, must be the same, too. Without ``by_files``, every version counts as a change.
     """
     log = DeltaLog(snapshot.location)
     earlier: list[int] = []
     try:
-        for version in range(snapshot.version, max(snapshot.version - _MOST_REWRITES, 0), -1):
-            if not _only_rewrites(log.entry(version) or []):
-                break
-            earlier.append(version - 1)
+        latest = entry = log.entry(snapshot.version) or []
+        while by_files and _only_rewrites(entry) and snapshot.version - len(earlier) > 0 and len(earlier) < _MOST_REWRITES:
+            earlier.append(snapshot.version - len(earlier) - 1)
+            entry = log.entry(earlier[-1]) or []
         before = open_snapshot(snapshot.location, earlier[-1]) if earlier else None
     except (CatalogUnavailableError, VersionNotFoundError):
-        return []  # the log does not reach back so far any more
-    return earlier if before is not None and _rows(before) == _rows(snapshot) is not None else []
+        return [], None  # the log does not reach back so far any more
+    if before is not None and _rows(before) == _rows(snapshot) is not None:
+        return earlier, None if _only_rewrites(entry) else _committed_at(entry)
+    return [], _committed_at(latest)
+
+
+def _committed_at(entry: Sequence[Action]) -> datetime | None:
+    """Return the time of an entry according to its writer; ``None`` if it does not tell a time."""
+    info = next((action["commitInfo"] for action in entry if "commitInfo" in action), {})
+    milliseconds: Any = info.get("inCommitTimestamp") or info.get("timestamp")
+    with suppress(TypeError, ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return None
 
 
 def _only_rewrites(entry: Sequence[Action]) -> bool:

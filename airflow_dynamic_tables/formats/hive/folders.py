@@ -16,6 +16,7 @@ from airflow_dynamic_tables.clients.files import (
     delete_entries,
     exists,
     is_object_store,
+    last_changed,
     list_entries,
     list_files,
     plain_path,
@@ -79,6 +80,7 @@ def state(
         partitions=partitions,
         unsettled=unsettled(by_partition(folders, files.items()), seen_at) if seen_at is not None else (),
         sizes=partition_sizes((spec, int(files[file]["size"])) for spec, (file, _) in by_partition(folders, files.items())),
+        changed_at=last_changed(files.values()),
     )
 
 

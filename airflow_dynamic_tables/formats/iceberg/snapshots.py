@@ -446,6 +446,7 @@ def state(table: Table, partitions: Mapping[str, str] | None = None) -> SourceSt
         schema=schema_digest(str(table.schema())),  # includes the field ids of the columns
         partitions=partitions if partitions is not None else {"": snapshot},
         same_rows=tuple(_rewritten(table)),
+        changed_at=_changed_at(table),
     )
 
 
@@ -479,6 +480,15 @@ def _rewritten(table: Table) -> Iterator[str]:
     while snapshot is not None and snapshot.parent_snapshot_id is not None and keeps_rows(snapshot):
         yield str(snapshot.parent_snapshot_id)
         snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id)
+
+
+def _changed_at(table: Table) -> datetime | None:
+    """Return the time of the last snapshot that changed rows; ``None`` if there is none, or it has expired."""
+    snapshot = table.current_snapshot()
+    while snapshot is not None and keeps_rows(snapshot):
+        before = snapshot.parent_snapshot_id
+        snapshot = table.snapshot_by_id(before) if before is not None else None
+    return _time(snapshot.timestamp_ms) if snapshot is not None else None
 
 
 def _partition(table: Table, file: DataFile) -> dict[str, str | None]:

@@ -14,7 +14,7 @@ from airflow_dynamic_tables.core.partitions import NO_PARTITIONS, WHOLE_TABLE, P
 from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, LateChanges
 from airflow_dynamic_tables.core.versions import Version
-from airflow_dynamic_tables.exceptions import DynamicTableError
+from airflow_dynamic_tables.exceptions import DynamicTableError, StaleSourceError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.outcomes import Ending, Operation, WriteOutcome, notify
 from airflow_dynamic_tables.services.refresh.catching_up import caught_up, standing
@@ -74,7 +74,12 @@ def what_remains(
     since = _last_search(workspace, request, registered)
     began = workspace.now()
     request, requested = requested_work(workspace, request, registered, current)
-    decided = decide(workspace, request, registered, requested)
+    try:
+        decided = decide(workspace, request, registered, requested)
+    except StaleSourceError:
+        if requested.partitions.is_empty:
+            raise
+        return request, requested  # the refresh meets the same error, and records it
     found = decided.late.found
     if found is not None and since is not None:
         since = workspace.ledger.record_dirty(request.table.identifier, found, began, since)
@@ -111,6 +116,7 @@ def decide(workspace: Workspace, request: RefreshRequest, registered: Registered
     """Return the work that remains of a refresh: if it is scheduled, without unchanged partitions. It has no side effects.
 
     :raises UnsupportedError: if all rows of an ``incremental_strict`` table must be replaced.
+    :raises StaleSourceError: if a source did not change for too long.
     """
     if request.only_dirty:
         return _dirty(workspace, request, registered)
@@ -129,7 +135,8 @@ def _incremental(workspace: Workspace, request: RefreshRequest, registered: Regi
     to_do = find_changed(workspace, request, registered)
     if not to_do.partitions.is_empty or to_do.change is None:
         return to_do
-    why = "; ".join(filter(None, (to_do.change.text, str(to_do.late))))
+    stale = to_do.bound.stale if to_do.bound is not None else ""
+    why = "; ".join(filter(None, (to_do.change.text, str(to_do.late), stale)))
     return Idle(Reason(ReasonCode.UNCHANGED, why), registered.current(), late=to_do.late)
 
 
@@ -177,7 +184,8 @@ def _without_unchanged(workspace: Workspace, request: RefreshRequest, registered
     if late.found is not None:
         late = replace(late, found=late.found.with_more(moved.partitions))
     if moved.holds and moved.version is not None and late.to_refresh.is_empty:
-        why = "; ".join(filter(None, (moved.why, to_do.without_frozen, str(late))))
+        stale = moved.bound.stale if moved.bound is not None else ""
+        why = "; ".join(filter(None, (moved.why, to_do.without_frozen, str(late), stale)))
         return Idle(Reason(ReasonCode.UNCHANGED, why), moved.version, growth, late)
     partitions = moved.partitions.union(late.to_refresh)
     log.info("Building %s of %s: %s.", partitions.brief, request.table.identifier, late if moved.holds else moved.why)
@@ -218,6 +226,8 @@ def detect_changes(
         found = [(spec, compared.why_moved(spec, history)) for spec in asked or WHOLE_TABLE]
     except _MustRefreshError as reason:
         return Moved(asked, str(reason), version, bound, comparison=comparison)
+    except StaleSourceError:
+        raise
     except (DynamicTableError, OSError) as error:
         # The refresh meets the same error and handles it.
         return Moved(asked, f"cannot tell whether its sources changed: {error}", version, bound)

@@ -15,7 +15,7 @@ from airflow_dynamic_tables.core.refresh.reasons import Reason, ReasonCode
 from airflow_dynamic_tables.core.refresh.source_changes import NOTHING_LATE, DirtyPartitions, LateChanges, sorted_text
 from airflow_dynamic_tables.core.schedule import RefreshMode
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.exceptions import DynamicTableError, UnsupportedError
+from airflow_dynamic_tables.exceptions import DynamicTableError, StaleSourceError, UnsupportedError
 from airflow_dynamic_tables.services.refresh.catching_up import MOST_PARTITIONS as MOST_LATE
 from airflow_dynamic_tables.services.refresh.comparison import Comparison
 from airflow_dynamic_tables.services.refresh.dirty_partitions import DirtySearch, Spec
@@ -35,6 +35,7 @@ def find_changed(workspace: Workspace, request: RefreshRequest, registered: Regi
     """Return the work of an incremental refresh; its partitions are none if the table equals its query.
 
     :raises UnsupportedError: if all rows must be replaced and the table is ``incremental_strict`` or has frozen partitions.
+    :raises StaleSourceError: if a source did not change for too long.
     """
     version = registered.current()
     if version is None:
@@ -47,7 +48,7 @@ def find_changed(workspace: Workspace, request: RefreshRequest, registered: Regi
         found = search.partitions() if frozen is None else search.without(frozen)
         found = replace(found, late=replace(found.late, found=_listed(found.partitions)))
     except (DynamicTableError, OSError) as error:
-        if request.table.frozen is not None:
+        if request.table.frozen is not None or isinstance(error, StaleSourceError):
             raise  # all rows must not be replaced
         # The refresh meets the same error and handles it.
         found = _Found(WHOLE_TABLE, f"it is not known which sources changed: {error}")

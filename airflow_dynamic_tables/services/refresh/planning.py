@@ -47,6 +47,7 @@ from airflow_dynamic_tables.services.queries import bind_functions, inline_views
 from airflow_dynamic_tables.services.refresh.catching_up import fresh_then
 from airflow_dynamic_tables.services.refresh.preview import statement, why_it_varies
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, StreamBatch
+from airflow_dynamic_tables.services.refresh.source_ages import check_ages
 from airflow_dynamic_tables.services.source_progress import Growth, look
 from airflow_dynamic_tables.services.tables.entries import forgotten_comments
 from airflow_dynamic_tables.services.tables.source_reads import found_fresh
@@ -68,13 +69,17 @@ _LATER = tuple(each for each in KEYS if each.key.decides and each.field not in {
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A table with inlined views, its bound sources, and its query with the names of the sources' views in the job."""
+    """A table with inlined views, its bound sources, and its query with the names of the sources' views in the job.
+
+    ``stale`` says which sources are older than their definitions allow, without a full stop; empty if none is.
+    """
 
     table: DynamicTable
     sources: tuple[SourceBinding, ...]
     query: str
     functions: tuple[FunctionBinding, ...]
     times: tuple[BoundTime, ...] = ()
+    stale: str = ""
 
     @property
     def settings(self) -> dict[str, str]:
@@ -164,9 +169,11 @@ def bind_inputs(workspace: Workspace, request: RefreshRequest, partitions: Parti
     """Bind every table and function of the query to its current state, and its functions of time to the schedule time.
 
     :raises ConfigurationError: see :func:`bind_sources`, as for UpstreamError.
+    :raises StaleSourceError: see :func:`~.source_ages.check_ages`.
     """
     table = inline_views(workspace, request.table, request.sources)
     bound = bind_query(workspace, table, bind_sources(workspace, table, request.sources, partitions, growth))
+    bound = replace(bound, stale=check_ages(request, bound.sources, workspace.now()))
     return bound if request.is_one_off else bound.at(request.schedule_time)
 
 
@@ -447,10 +454,11 @@ class ToDo:
 
     def explained(self, reason: Reason) -> Reason:
         """Add the state of the sources to the reason of the refresh."""
+        stale = self.bound.stale if self.bound is not None else ""
         if self.change is not None:
-            text = "; ".join(filter(None, (reason.text, self._number, self.change.text, str(self.late))))
+            text = "; ".join(filter(None, (reason.text, self._number, self.change.text, str(self.late), stale)))
             return Reason(self.change.code, text)
-        causes = (reason.text, self._number, str(self.growth or ""), self.without_frozen, str(self.late))
+        causes = (reason.text, self._number, str(self.growth or ""), self.without_frozen, str(self.late), stale)
         text = "; ".join(filter(None, causes))
         is_only_late = not self.partitions.is_empty and self.partitions == self.late.to_refresh
         return Reason(ReasonCode.LATE_DATA if is_only_late else reason.code, text)
