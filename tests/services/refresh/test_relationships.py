@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -73,7 +75,9 @@ class Shop:
         self.action, self.join, self.violations, self.tokens = "fail", "", 0, 0
         for name in ("orders", "countries"):
             (folder / name).mkdir()
-            (folder / name / "a.csv").write_text("1\n")
+            file = folder / name / "a.csv"
+            file.write_text("1\n")
+            os.utime(file, (time.time() - 3_600,) * 2)  # a file that has just changed may change again unnoticed
 
     @property
     def definitions(self) -> Definitions:
