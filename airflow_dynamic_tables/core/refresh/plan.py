@@ -264,11 +264,6 @@ class RefreshPlan:
     compared: SourceBinding | None = None
     references: tuple[SourceBinding, ...] = ()
 
-    @property
-    def bindings(self) -> tuple[SourceBinding, ...]:
-        """All tables that the job reads besides the one that it refreshes."""
-        return (*self.sources, *self.references)
-
     def of_dropped(self, dropped: DroppedRows) -> RefreshPlan:
         """Return the plan of writing the rows that expectations drop: each refresh has a partition of its own."""
         values = (dropped.at.astimezone(UTC).date().isoformat(), self.token)

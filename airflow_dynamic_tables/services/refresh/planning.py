@@ -173,7 +173,10 @@ def bind_inputs(workspace: Workspace, request: RefreshRequest, partitions: Parti
     """
     table = inline_views(workspace, request.table, request.sources)
     bound = bind_query(workspace, table, bind_sources(workspace, table, request.sources, partitions, growth))
-    bound = replace(bound, stale=check_ages(request, bound.sources, workspace.now()))
+    stale = check_ages(request.sources, bound.sources, workspace.now(), may_fail=request.is_scheduled)
+    if stale:
+        log.warning("%s: %s.", table.identifier, stale)
+    bound = replace(bound, stale=stale)
     return bound if request.is_one_off else bound.at(request.schedule_time)
 
 
@@ -294,7 +297,7 @@ def job_environment(workspace: Workspace, plan: RefreshPlan) -> dict[str, str]:
     :raises ConfigurationError: if a connection is missing or incomplete.
     """
     environment: dict[str, str] = {}
-    for source in (*plan.bindings, *([plan.compares] if plan.compares is not None else [])):
+    for source in (*plan.sources, *plan.references, *([plan.compares] if plan.compares is not None else [])):
         if source.conn_id is not None:
             connection = workspace.settings.connections(source.conn_id)
             options = connection_options(source.format, source.conn_id, connection)
@@ -549,6 +552,8 @@ def _references(workspace: Workspace, bound: Bound, sources: Mapping[TableIdenti
 
     :raises ConfigurationError: see :func:`bind_sources`, as for UpstreamError.
     """
+    if all(one.relationship is None for one in bound.table.expectations):
+        return ()
     read = {source.identifier: source for source in bound.sources}
     others = tuple(name for name in bound.table.references if str(name) not in read)
     bindings = bind_sources(workspace, replace(bound.table, upstream=others), sources)

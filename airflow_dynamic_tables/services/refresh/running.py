@@ -246,21 +246,21 @@ def prepare(
         recipe=planned.recipe or "",
         source_bytes=_size_of(planned.sources),
     )
-    workspace.ledger.record_source_states(stage.table, stage.token, _states(planned))
+    workspace.ledger.record_source_states(stage.table, stage.token, _states(planned.sources, planned.references))
     write_text(planned.plan_location, planned.to_json(), private=workspace.settings.private_files)
     log_plan(planned)
     trace(Step.PLANNED, request.token)
     return planned
 
 
-def _states(planned: RefreshPlan) -> dict[str, SourceState]:
+def _states(sources: Sequence[SourceBinding], references: Sequence[SourceBinding]) -> dict[str, SourceState]:
     """Return the states of the sources, and those of other tables that expectations refer to without their partitions.
 
     Changes of the latter cause no refresh.
     """
-    sources = {source.identifier: source.state for source in planned.sources if source.state is not None}
-    others = {one.identifier: replace(one.state, partitions=None) for one in planned.references if one.state is not None}
-    return {**others, **sources}
+    read = {source.identifier: source.state for source in sources if source.state is not None}
+    others = {one.identifier: replace(one.state, partitions=None) for one in references if one.state is not None}
+    return {**others, **read}
 
 
 def _size_of(sources: Sequence[SourceBinding]) -> int | None:
@@ -344,7 +344,7 @@ def _check_reads(workspace: Workspace, planned: RefreshPlan) -> None:
 
     :raises CommitRejectedError: if it may have read other rows.
     """
-    for source in planned.bindings if planned.stream is None else ():
+    for source in (*planned.sources, *planned.references) if planned.stream is None else ():
         if needs_read_check(source.format):
             check_read(source, workspace.readable(TableIdentifier.parse(source.identifier).catalog).stores())
 

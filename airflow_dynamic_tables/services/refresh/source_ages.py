@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
+from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule import Freshness, is_ahead
 from airflow_dynamic_tables.exceptions import StaleSourceError
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
-
-log = logging.getLogger(__name__)
 
 
-def check_ages(request: RefreshRequest, bindings: Iterable[SourceBinding], now: datetime) -> str:
-    """Return which sources are older than their definitions allow, with a warning, without a full stop; empty if none is.
+def check_ages(
+    sources: Mapping[TableIdentifier, Source], bindings: Iterable[SourceBinding], now: datetime, *, may_fail: bool
+) -> str:
+    """Return which sources are older than their definitions allow, without a full stop; empty if none is.
 
-    :raises StaleSourceError: if a refresh that no user asked for must not begin with one of them.
+    :param may_fail: false for a refresh that a user asked for.
+    :raises StaleSourceError: if the refresh must not begin with one of them.
     """
+    limited = {str(name): source for name, source in sources.items() if source.max_age is not None}
     found: list[str] = []
     is_refused = False
     for binding in bindings:
-        source = request.sources.get(TableIdentifier.parse(binding.identifier))
+        source = limited.get(binding.identifier)
         if source is None or source.max_age is None:
             continue
         changed_at = binding.state.changed_at if binding.state is not None else None
@@ -32,10 +33,8 @@ def check_ages(request: RefreshRequest, bindings: Iterable[SourceBinding], now: 
             most = source.max_age.fail if fails else source.max_age.warn
             found.append(f"{source.identifier} {_changed(changed_at, now)}; its max_age is {_text(most)}")
             is_refused = is_refused or fails
-    if is_refused and request.is_scheduled:
+    if is_refused and may_fail:
         raise StaleSourceError(f"UPSTREAM_LATE: {', and '.join(found)}. Refresh the table by hand to read it as it is.")
-    for each in found:
-        log.warning("%s: %s.", request.table.identifier, each)
     return "; ".join(found)
 
 
