@@ -155,6 +155,7 @@ def test_a_table_that_the_query_reads_too_is_compared_at_the_version_that_it_rea
     assert plan.references[0] is next(source for source in plan.sources if source.identifier == "lake.sales.customers")
 
 
+@pytest.mark.large
 def test_a_version_that_a_running_refresh_refers_to_stays(shop: Shop, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forgetting, "ENOUGH", 1)
     clock.time = datetime.now(UTC)

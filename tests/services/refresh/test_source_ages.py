@@ -101,6 +101,7 @@ def test_a_refresh_fails_while_a_source_is_too_old(lake: Lake) -> None:
     assert isinstance(lake.refresh("2 hours"), Version)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("more", ["", ", refresh_mode: incremental", ", skip_unchanged: false"])
 def test_a_warning_is_in_the_reason(lake: Lake, more: str, caplog: pytest.LogCaptureFixture) -> None:
     lake.more = more
@@ -128,6 +129,7 @@ def test_a_time_in_the_future_says_nothing(lake: Lake) -> None:
         lake.refresh("1 hour")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("make", [IcebergSource, DeltaSource])
 def test_tables_of_other_engines_know_when_they_changed(lake: Lake, make: Callable[..., IcebergSource | DeltaSource]) -> None:
     source = make(lake.workspace, lake.folder, "s", COLUMNS, None)
@@ -141,6 +143,7 @@ def test_tables_of_other_engines_know_when_they_changed(lake: Lake, make: Callab
         lake.refresh("1 hour")
 
 
+@pytest.mark.large
 def test_the_compacted_files_of_an_iceberg_table_are_as_old_as_its_rows(lake: Lake) -> None:
     lake.source = "{name: raw.s, format: iceberg}"
     definitions = lake.definitions("")
@@ -158,6 +161,7 @@ def test_the_compacted_files_of_an_iceberg_table_are_as_old_as_its_rows(lake: La
     assert before.state.changed_at == after.state.changed_at == made.committed_at
 
 
+@pytest.mark.large
 def test_the_optimized_files_of_a_delta_table_are_as_old_as_its_rows(lake: Lake) -> None:
     source = DeltaSource(lake.workspace, lake.folder, "s", COLUMNS, None)
     lake.source = source.definition.replace("}", ", max_age: {age}}")
