@@ -6,9 +6,13 @@ home was replaced, by one that is as long as any, so that a test can write its o
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import LiteralString, cast
+from uuid import uuid4
 from zipfile import ZipFile
 
+import psycopg
 import pytest
 
 from tests.cli.conftest import Run
@@ -49,9 +53,9 @@ dynamic_tables:
 """
 
 
-@pytest.fixture
-def upgraded(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with the state that 0.1.0 left; the next command is the first one of this release."""
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.large])])
+def upgraded(request: pytest.FixtureRequest, project: Path, dynamic_tables: Run, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with the state that 0.1.0 left; a server's database is upgraded by its command, SQLite by any."""
     (project / "dags" / "definitions" / "sales.yaml").write_text(DEFINITIONS)
     (project / "data" / "orders.csv").write_text("ds,country,amount\n2024-01-01,DE,10\n2024-01-01,FR,7\n2024-01-02,DE,4\n")
     home = project / ((len(HOME) - len(str(project)) - 1) * "h")
@@ -61,11 +65,24 @@ def upgraded(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             file = home / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(state.read(name).replace(HOME.encode(), str(home).encode()))
-    with sqlite3.connect(home / "dynamic_tables" / "state.db") as database:
-        database.executescript((home / "state.sql").read_text())
-    database.close()
     monkeypatch.setenv("AIRFLOW_HOME", str(home))
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres").create_database(f"state_{uuid4().hex}")
+        _fill(url, (home / "state.sql").read_text())
+        monkeypatch.setenv("DYNAMIC_TABLES_DATABASE_URL", url)
+        assert "run: dynamic-tables db upgrade" in dynamic_tables("list").err
+        assert dynamic_tables("db", "upgrade").code == 0
+    else:
+        with closing(sqlite3.connect(home / "dynamic_tables" / "state.db")) as database:
+            database.executescript((home / "state.sql").read_text())
     return project
+
+
+def _fill(url: str, dump: str) -> None:
+    """Fill a database of PostgreSQL as 0.1.0 did: it had the same columns there, with times of a zone."""
+    statements = dump.replace("DATETIME", "TIMESTAMP WITH TIME ZONE")
+    with psycopg.connect(url, autocommit=True, options="-c timezone=UTC") as connection:
+        connection.execute(cast("LiteralString", statements))
 
 
 @pytest.mark.usefixtures("upgraded")
