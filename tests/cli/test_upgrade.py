@@ -8,7 +8,6 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import LiteralString, cast
 from uuid import uuid4
 from zipfile import ZipFile
 
@@ -80,9 +79,9 @@ def upgraded(request: pytest.FixtureRequest, project: Path, dynamic_tables: Run,
 
 def _fill(url: str, dump: str) -> None:
     """Fill a database of PostgreSQL as 0.1.0 did: it had the same columns there, with times of a zone."""
-    statements = dump.replace("DATETIME", "TIMESTAMP WITH TIME ZONE")
+    statements = dump.replace("DATETIME", "TIMESTAMP WITH TIME ZONE").encode()
     with psycopg.connect(url, autocommit=True, options="-c timezone=UTC") as connection:
-        connection.execute(cast("LiteralString", statements))
+        connection.execute(statements)
 
 
 @pytest.mark.usefixtures("upgraded")
