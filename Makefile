@@ -2,9 +2,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CATALOG ?= sql
-# Of make fuzz: how many mutants, and the number of the first one.
-NUMBER ?= 300000
-SEED ?= 1000000
 # What waits runs beside what computes: two workers are right for two cores and for four.
 PYTEST := $(BIN)/python -m pytest -n 2 --durations 10
 # Of make test-all: which parts, one after the other. Each ends within an hour.
@@ -17,7 +14,7 @@ timed = @start=$$(date +%s); $(1); code=$$?; echo "make $@: $$(($$(date +%s) - s
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo airflow test test-all quick check docs faults fuzz bench setup
+.PHONY: help demo airflow test test-all quick check docs faults fuzz sequences bench setup
 
 help:  ## what can be made
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | while IFS='	' read -r name text; do printf 'make %-8s %s\n' "$$name" "$$text"; done
@@ -49,6 +46,13 @@ faults: setup  ## the tests of faults in their long form, hours
 
 fuzz: setup  ## spoiled input of every kind, an hour; NUMBER=1 SEED=17 is one mutant
 	$(BIN)/python -m tests.support.fuzzing.main --number $(NUMBER) --seed $(SEED)
+fuzz: NUMBER ?= 300000
+fuzz: SEED ?= 1000000
+
+sequences: setup  ## random changes and refreshes of random queries, hours; NUMBER=1 SEED=17 is one sequence
+	$(BIN)/python -W ignore -m tests.support.sequences $(SEED) $(NUMBER)
+sequences: NUMBER ?= 10000
+sequences: SEED ?= 10000
 
 bench: setup  ## the benchmarks: each prints a ratio against a rival measured in the same run
 	@for benchmark in benchmarks/bench_*.py; do $(BIN)/python $$benchmark || exit 1; done

@@ -13,7 +13,7 @@ from tests.support.sequences import Score, check
 @pytest.mark.filterwarnings(
     "ignore:Delete operation did not match any records"
 )  # of PyIceberg, also when a partition is replaced
-@pytest.mark.parametrize("seeds", [range(2), *(range(first, first + 20) for first in range(100, 500, 20))], ids=str)
+@pytest.mark.parametrize("seeds", [range(2), *(range(first, first + 20) for first in range(100, 2100, 20))], ids=str)
 def test_the_table_equals_its_query(tmp_path: Path, empty_state: Path, seeds: range) -> None:
     score = Score()
     for seed in seeds:
