@@ -25,7 +25,7 @@ demo: setup  ## run the main job on TPC-H data: definitions -> DAGs -> Spark -> 
 airflow: setup  ## start Airflow with the demo's DAGs; Ctrl-C stops it
 	@$(BIN)/python scripts/run_airflow.py
 
-test: setup  ## what every commit must pass, about 25 minutes: check, the base set, and a part of the large set in turn
+test: setup  ## what every commit must pass, about half an hour: check, the base set, and a part of the large set in turn
 	$(call timed,$(CHECK) && $(PYTEST) --part commit)
 
 test-all: setup  ## the base set and every part of the large set, one after the other; PART=3 runs one
