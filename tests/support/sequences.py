@@ -36,7 +36,7 @@ from airflow_dynamic_tables.core.refresh.reasons import RefreshAction
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
-from airflow_dynamic_tables.exceptions import JobFailedError, UnsupportedError
+from airflow_dynamic_tables.exceptions import DefinitionError, JobFailedError, UnsupportedError
 from airflow_dynamic_tables.formats.small_files import Limits
 from airflow_dynamic_tables.services.maintenance.compacting import compact
 from airflow_dynamic_tables.services.refresh.live_plans import LivePlan, live_plan
@@ -268,6 +268,11 @@ class Sequence:
             self.sources[name] = source(self.workspace, folder, name, columns, None if name == "dim" else "ds")
             for day in chance.sample(DAYS, 5) if name != "dim" else [""]:
                 self.sources[name].append(self._rows(name, day, 4))
+        if "max_partitions_per_commit" in self.settings:
+            try:
+                self._definitions()
+            except DefinitionError:  # the partitions of the query cannot be listed
+                self.settings = self.settings.removeprefix(f"{setting}\n  ")
 
     def close(self) -> None:
         """Close the workspace."""
