@@ -224,10 +224,9 @@ def planned_rows(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> Data
 def _checked_query(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> DataFrame:
     driver.check_query(plan.query, [source.view for source in plan.sources])
     check_columns(spark, plan.query, plan.sources)
-    for source in (
-        (*plan.sources, *plan.references) if plan.settings.get("spark.sql.caseSensitive", "").strip().lower() == "true" else ()
-    ):
-        check_spelling(spark, source)
+    if plan.settings.get("spark.sql.caseSensitive", "").strip().lower() == "true":
+        for source in (*plan.sources, *plan.references):
+            check_spelling(spark, source)
     for expected in plan.expectations:
         if expected.predicate is not None:
             driver.check_query(f"SELECT (\n{expected.predicate}\n)", ())

@@ -104,6 +104,10 @@ class RefreshState(StrEnum):
     REJECTED = "REJECTED"
 
 
+WITHOUT_VERSION = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.REJECTED, RefreshState.SKIPPED)
+"""States of refreshes that ended without a version."""
+
+
 class ReportState(StrEnum):
     """Whether the version of a refresh was reported to the scheduler."""
 

@@ -36,9 +36,8 @@ from airflow_dynamic_tables.core.refresh.source_changes import (
     SourceState,
     sorted_text,
 )
-from airflow_dynamic_tables.ledger.base import RefreshState
+from airflow_dynamic_tables.ledger.base import WITHOUT_VERSION
 
-_WITHOUT_VERSION = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.REJECTED, RefreshState.SKIPPED)
 _WHOLE = ("version", "identity", "location", "schema")
 """Fields of the state of a source besides its partitions."""
 
@@ -225,7 +224,7 @@ def rename_readings(connection: Connection, old_name: str, new_name: str) -> Non
 
 def prune_readings(connection: Connection) -> None:
     """Delete the states of deleted refreshes and of those that ended without a version, and the changes before all others."""
-    kept: Select[tuple[str]] = select(refreshes.c.token).where(refreshes.c.state.not_in(_WITHOUT_VERSION))
+    kept: Select[tuple[str]] = select(refreshes.c.token).where(refreshes.c.state.not_in(WITHOUT_VERSION))
     made = select(made_partitions.c.token).where(made_partitions.c.token.is_not(None))
     unused = source_states.c.token.not_in(kept) & source_states.c.token.not_in(made)
     connection.execute(delete(source_states).where(unused))

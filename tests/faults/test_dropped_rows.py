@@ -11,7 +11,7 @@ from airflow_dynamic_tables.services.refresh.running import run
 from tests.support.dropped_rows import YAML, dropped_of, job
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import versions
-from tests.support.faults.victims import KILL, MARCH, REVENUE, Site, sweep, trail, victim
+from tests.support.faults.victims import MARCH, REVENUE, Site, kill, sweep, trail
 
 DAY = "2024-03-01"
 DROPPED = {3: ["even"], -5: ["positive", "even"]}
@@ -37,10 +37,7 @@ def test_killed_at_each_step(site: Site, fault_report: FaultReport) -> None:
     numbers = {"first": 2, "trail": 4}
     for number, step in enumerate(steps):
         numbers |= {(killed := f"killed {step}"): 10 + 4 * number, (again := f"after {step}"): 12 + 4 * number}
-        process = victim(step, KILL, refresh, site, killed, numbers[killed]).process
-        process.join(300)
-        assert process.exitcode == -9, f"it was not killed at {step}, but ended with {process.exitcode}"
-        fault_report.injected("kill -9")
+        kill(fault_report, step, refresh, site, killed, numbers[killed])
         check_seen(site, numbers)
         refresh(site, again, numbers[again])
         check_seen(site, numbers, current=again)

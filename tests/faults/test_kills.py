@@ -7,8 +7,6 @@ one for a refresh and one for a new table. The large set has one cure for each s
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable
 from itertools import cycle, product
 
 import pytest
@@ -20,7 +18,7 @@ from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.faults.places import PLACES, Place, fitting
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import check_all_settled, check_names, columns, content
-from tests.support.faults.victims import KILL, REVENUE, Attempt, Site, refresh, sweep, trail, victim
+from tests.support.faults.victims import REVENUE, Attempt, Site, kill, refresh, sweep, trail
 from tests.support.faults.writes import BASE, STRUCK, WRITES, Compaction, Create, Hold, Publish, Refresh, Write, create
 
 NAMES = {write: name for name, write in WRITES.items()}
@@ -157,11 +155,3 @@ def test_killed_while_cleaning_up(
             sweep(site)
             assert content(workspace) == {**BASE.days, "3": [30]}
         check_all_settled(site, workspace)
-
-
-def kill(fault_report: FaultReport, step: str, target: Callable[..., object], *arguments: object) -> None:
-    """Run something in a process that is killed at a step, and wait for its end."""
-    process = victim(step, KILL, target, *arguments).process
-    process.join(300)
-    assert process.exitcode == -signal.SIGKILL, f"it was not killed at {step}, but ended with {process.exitcode}"
-    fault_report.injected("kill -9")

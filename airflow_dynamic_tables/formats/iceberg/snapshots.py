@@ -439,14 +439,15 @@ def state(table: Table, partitions: Mapping[str, str] | None = None) -> SourceSt
     :param partitions: their fingerprints; without them, the snapshot represents all partitions.
     """
     snapshot = snapshot_id(table)
+    same_rows, changed_at = _same_rows(table)
     return SourceState(
         version=snapshot,
         identity=str(table.metadata.table_uuid),
         location=table.location(),
         schema=schema_digest(str(table.schema())),  # includes the field ids of the columns
         partitions=partitions if partitions is not None else {"": snapshot},
-        same_rows=tuple(_rewritten(table)),
-        changed_at=_changed_at(table),
+        same_rows=tuple(same_rows),
+        changed_at=changed_at,
     )
 
 
@@ -474,21 +475,18 @@ def _has_manifests(table: Table) -> bool:
         return False
 
 
-def _rewritten(table: Table) -> Iterator[str]:
-    """Yield the snapshots before the current one whose files were only rewritten since."""
-    snapshot = table.current_snapshot()
-    while snapshot is not None and snapshot.parent_snapshot_id is not None and keeps_rows(snapshot):
-        yield str(snapshot.parent_snapshot_id)
-        snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id)
+def _same_rows(table: Table) -> tuple[list[str], datetime | None]:
+    """Return the snapshots before the current one whose files were only rewritten since, and the time of the last change of rows.
 
-
-def _changed_at(table: Table) -> datetime | None:
-    """Return the time of the last snapshot that changed rows; ``None`` if there is none, or it has expired."""
+    The time is ``None`` if there is no change, or its snapshot has expired.
+    """
+    earlier: list[str] = []
     snapshot = table.current_snapshot()
     while snapshot is not None and keeps_rows(snapshot):
         before = snapshot.parent_snapshot_id
+        earlier += [str(before)] if before is not None else []
         snapshot = table.snapshot_by_id(before) if before is not None else None
-    return _time(snapshot.timestamp_ms) if snapshot is not None else None
+    return earlier, _time(snapshot.timestamp_ms) if snapshot is not None else None
 
 
 def _partition(table: Table, file: DataFile) -> dict[str, str | None]:

@@ -26,7 +26,7 @@ from airflow_dynamic_tables.exceptions import (
     SchedulerError,
     SchedulerUnavailableError,
 )
-from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
+from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.ledger.jobs import Job, JobRefresh, RefreshWish, WorkState
 from airflow_dynamic_tables.operators.run_arguments import PERIODIC
 from airflow_dynamic_tables.schedulers.airflow import AirflowApi
@@ -197,22 +197,24 @@ def _write(workspace: Workspace, job: Job, refresh: JobRefresh, run: _Run) -> No
     task = run.tasks.get(refresh.table.task_id) or run.tasks.get("refresh")
     if task is None:
         return
-    state, error = _outcome(run, task, workspace.ledger.get_refresh(task.token))
+    state, error = _outcome(workspace, run, task)
     workspace.ledger.change_job(job.id, refresh.table, token=task.token, state=state, error=error)
 
 
-def _outcome(run: _Run, task: _Task, recorded: Refresh | None) -> tuple[WorkState, str | None]:
+def _outcome(workspace: Workspace, run: _Run, task: _Task) -> tuple[WorkState, str | None]:
     """Return the state of a refresh, and its error.
 
     Airflow marks the unfinished tasks of a run as skipped when a user marks the run as failed, or it reaches its time limit.
     """
-    if task.state == "skipped" and run.state == "failed" and not task.has_begun:
+    is_skipped_by_run = task.state == "skipped" and run.state == "failed"
+    if is_skipped_by_run and not task.has_begun:
         return WorkState.FAILED, "Its run was marked as failed, or failed, before its task began."
-    is_open = recorded is not None and recorded.state not in (RefreshState.SKIPPED, RefreshState.SUCCEEDED)
-    if task.state == "skipped" and run.state == "failed" and is_open:
-        state = WorkState.FAILED
-    else:
-        state = _ENDS.get(task.state or "", WorkState.LOST if run.state in ("success", "failed") else WorkState.RUNNING)
-    if state not in (WorkState.FAILED, WorkState.LOST):
+    state = _ENDS.get(task.state or "", WorkState.LOST if run.state in ("success", "failed") else WorkState.RUNNING)
+    if state not in (WorkState.FAILED, WorkState.LOST) and not is_skipped_by_run:
         return state, None
+    recorded = workspace.ledger.get_refresh(task.token)
+    if is_skipped_by_run:
+        if recorded is None or recorded.state in (RefreshState.SKIPPED, RefreshState.SUCCEEDED):
+            return state, None
+        state = WorkState.FAILED
     return state, recorded.error if recorded and recorded.error else f"Its task is {task.state}; the log in Airflow says why."

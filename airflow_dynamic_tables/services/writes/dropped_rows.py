@@ -33,7 +33,7 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
 )
 from airflow_dynamic_tables.formats.base import CommitRequest
-from airflow_dynamic_tables.ledger.base import RefreshState
+from airflow_dynamic_tables.ledger.base import WITHOUT_VERSION, RefreshState
 from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 from airflow_dynamic_tables.services.writes.owner_markers import write_marker
@@ -42,9 +42,6 @@ from airflow_dynamic_tables.services.writes.publishing import publish_stage, rea
 
 DROPPED_FROM = "airflow_dynamic_tables.dropped_from"
 """Property of a table of dropped rows: the table for which it was created."""
-
-_IN_VAIN = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.REJECTED, RefreshState.SKIPPED)
-"""States of refreshes that ended without a version."""
 
 _RECENT = 20
 """How many refreshes are searched for failures since the last version."""
@@ -143,7 +140,7 @@ def forget_after_failures(workspace: Workspace, identifier: TableIdentifier, tok
     """
     try:
         recent = [one for one in workspace.ledger.list_refreshes(identifier, _RECENT) if one.token != token]
-        if any(one.state in _IN_VAIN for one in takewhile(lambda one: one.state is not RefreshState.SUCCEEDED, recent)):
+        if any(one.state in WITHOUT_VERSION for one in takewhile(lambda one: one.state is not RefreshState.SUCCEEDED, recent)):
             forget_dropped_rows(workspace, identifier, keep)
     except (DynamicTableError, OSError):
         log.exception("Dropped rows of failed refreshes of %s were not removed; the maintenance does it.", identifier)
@@ -166,7 +163,7 @@ def forget_dropped_rows(workspace: Workspace, identifier: TableIdentifier, keep:
     layout = registered.loaded.layout()
     state = registered.loaded.read().state if layout is not None else None
     oldest = (workspace.now() - keep).astimezone(UTC).date().isoformat()
-    in_vain = workspace.ledger.list_tokens(identifier, _IN_VAIN)
+    in_vain = workspace.ledger.list_tokens(identifier, WITHOUT_VERSION)
     specs = [parse_spec(text) for text in (state.partitions if state is not None else None) or ()]
     on, by = DROPPED_KEYS
     over = [spec for spec in specs if spec and (spec[on] < oldest or spec[by] in in_vain)]

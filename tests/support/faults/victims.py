@@ -40,6 +40,7 @@ from airflow_dynamic_tables.services.writes.leases import LEASE
 from airflow_dynamic_tables.services.writes.protocol import finishing
 from tests.support.disks import wait_for_no_disk
 from tests.support.faults.children import PROCESSES
+from tests.support.faults.report import FaultReport
 from tests.support.faults.steps import PREFIX, watch_steps
 from tests.support.pyarrow_job import Days, write_days
 
@@ -232,6 +233,14 @@ STOP = partial(signal.raise_signal, signal.SIGSTOP)
 def victim(point: str, strike: Callable[[], object], target: Callable[..., object], *arguments: object) -> Child:
     """Call a function in a process that something happens to, once, when it comes to a point."""
     return start(_struck, point, strike, target, *arguments)
+
+
+def kill(fault_report: FaultReport, step: str, target: Callable[..., object], *arguments: object) -> None:
+    """Run something in a process that is killed at a step, and wait for its end."""
+    process = victim(step, KILL, target, *arguments).process
+    process.join(300)
+    assert process.exitcode == -signal.SIGKILL, f"it was not killed at {step}, but ended with {process.exitcode}"
+    fault_report.injected("kill -9")
 
 
 def _answer(to: Connection, target: Callable[..., object], *arguments: object) -> None:
