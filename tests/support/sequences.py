@@ -150,6 +150,16 @@ _TOPS = [
     ("SELECT {label} AS label, sum(f.n) FILTER (WHERE f.n > 0) AS s, count(f.name) AS c {read} GROUP BY {label}", ()),
     ("SELECT sum(f.n) AS s, count(*) AS c, max({label}) AS label {read}", ()),
     ("SELECT substr(f.ds, 1, 7) AS month, count(*) AS c, max(f.n) AS n {read} GROUP BY substr(f.ds, 1, 7)", ("month",)),
+    (
+        (
+            "SELECT date_format(to_date(f.ds), 'yyyy-MM') AS month, {label} AS label, min(f.at) AS low {read} "
+            "GROUP BY date_format(to_date(f.ds), 'yyyy-MM'), {label}"
+        ),
+        ("month",),
+    ),
+    ("SELECT concat(substr(f.ds, 1, 4), substr(f.ds, 6, 2)) AS month, f.n, {label} AS label {read}", ("month",)),
+    ("SELECT month(to_date(f.ds)) AS month, f.ds, f.n {read}", ("month",)),
+    ("SELECT cast(cast(date_add(f.ds, 1) AS date) AS string) AS ds, f.n, {label} AS label {read}", ("ds",)),
     ("SELECT f.ds, count(DISTINCT {label}) AS c, sum(f.n) AS s {read} GROUP BY f.ds HAVING count(*) > 1", ("ds",)),
     (
         (
@@ -205,8 +215,24 @@ _WHOLE = [
         "SELECT j.ds, j.factor, g.n FROM (SELECT f.ds, d.factor FROM raw.facts f JOIN raw.dim d ON f.id = d.id) j "
         "JOIN raw.facts g ON g.ds = j.ds"
     ),
+    (
+        "SELECT f.ds, f.n, o.n AS m FROM raw.facts f JOIN raw.other o "
+        "ON to_date(o.ds) BETWEEN cast(date_sub(f.ds, 2) AS date) AND to_date(f.ds)"
+    ),
+    (
+        "SELECT f.ds, count(o.id) AS c, sum(o.n) AS s FROM raw.facts f LEFT JOIN raw.other o "
+        "ON datediff(f.ds, o.ds) < 3 AND o.ds <= f.ds GROUP BY f.ds"
+    ),
+    (
+        "SELECT f.ds, f.id, o.n AS m FROM raw.facts f LEFT JOIN raw.other o "
+        "ON to_date(o.ds) = cast(date_sub(f.ds, 1) AS date) AND o.id = f.id"
+    ),
+    (
+        "SELECT f.ds, f.id FROM raw.facts f LEFT SEMI JOIN raw.other o "
+        "ON to_date(o.ds) >= cast(date_sub(f.ds, 3) AS date) AND to_date(o.ds) < cast(date_add(f.ds, 1) AS date)"
+    ),
 ]
-"""Queries of facts and a dimension."""
+"""Queries of facts, and of a dimension or the facts of other days."""
 
 _CONDITIONS = [
     *("f.ds > '2024-02-21'", "f.ds <> '2024-02-22'", "f.ds IN ('2024-02-21', '2024-02-24')", "f.ds < '2024-02'"),
@@ -527,7 +553,8 @@ class Sequence:
     def _by_partition(self, rows: Iterable[dict[str, Any]]) -> Rows:
         found: Rows = defaultdict(Counter)
         for row in rows:
-            found[describe({key: row[key] for key in self.query.keys})][tuple(str(row[name]) for name in sorted(row))] += 1
+            spec = {key: None if row[key] is None else str(row[key]) for key in self.query.keys}
+            found[describe(spec)][tuple(str(row[name]) for name in sorted(row))] += 1
         return dict(found)
 
     def check(self) -> None:

@@ -38,7 +38,7 @@ sources: [{sources}]
 dynamic_tables:
 - name: t
   freshness: 1 day
-  partitioned_by: [ds]
+  partitioned_by: [{keys}]
   refresh_mode: {mode}
   query: {query}
 """
@@ -54,6 +54,8 @@ class Shop:
     kind: type[ChangingSource]
     query: str = QUERY
     source_key: str | None = "ds"
+    keys: str = "ds"
+    """The partition keys of the table."""
     mode: str = "incremental"
     sources: dict[str, ChangingSource] = field(default_factory=dict)
     plans: list[RefreshPlan] = field(default_factory=list)
@@ -68,7 +70,7 @@ class Shop:
     def request(self) -> RefreshRequest:
         path = self.folder / "sales.yaml"
         definitions = [source.definition for source in self.sources.values()]
-        named = {"sources": ", ".join(definitions), "query": json.dumps(self.query), "mode": self.mode}
+        named = {"sources": ", ".join(definitions), "query": json.dumps(self.query), "mode": self.mode, "keys": self.keys}
         path.write_text(YAML.format(**named, format="iceberg" if self.kind is IcebergSource else "delta"))
         loaded = load_definitions(path)
         self.clock.time += timedelta(days=1)
@@ -99,5 +101,8 @@ class Shop:
         expected = duckdb_job.query(
             {name: source.rows() for name, source in self.sources.items()}, self.query.replace("raw.", "")
         )
-        made = self.workspace.existing_table(TABLE).sample(1_000_000)
-        assert sorted(tuple(row.items()) for row in made) == sorted(tuple(row.items()) for row in expected.to_pylist())
+        assert sorted(tuple(row.items()) for row in self.rows()) == sorted(tuple(row.items()) for row in expected.to_pylist())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows of the table."""
+        return self.workspace.existing_table(TABLE).sample(1_000_000)

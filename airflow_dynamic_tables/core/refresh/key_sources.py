@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -91,7 +91,12 @@ class KeySource:
     @property
     def any_other_spelling(self) -> bool:
         """Whether values that are not spelled as dates are excepted."""
-        return any(isinstance(formula, Call) and formula.function == "day_texts" for formula in self.formulas)
+        return any(map(_is_of_day_texts, self.formulas))
+
+    @property
+    def without_texts_of_days(self) -> KeySource:
+        """The formulas of which the key of a row can be a value; a range of texts only restricts the keys of other tables."""
+        return replace(self, formulas=tuple(formula for formula in self.formulas if not _is_of_day_texts(formula)))
 
     def values(self, partition: Mapping[str, str | None]) -> frozenset[str] | None:
         """Return the values of the key in rows that derive from a partition; ``None`` if it can be any value.
@@ -234,14 +239,12 @@ class AffectedPartitions:
         listed, others = self._by(keys)
         return values in listed or any(_fits(values, other) for other in others)
 
-    def specs(self, keys: Sequence[str], *, only_days: bool = False) -> list[dict[str, str]] | None:
+    def specs(self, keys: Sequence[str]) -> list[dict[str, str]] | None:
         """Return the partitions, by some of their keys; ``None`` if they can be any.
 
-        :param only_days: whether partitions whose days have another spelling than ``yyyy-MM-dd`` may be omitted.
+        Those of :meth:`any_other_spelling` are omitted.
         """
         if self._rows is None or not self._mapping.keys.keys() >= set(keys):
-            return None
-        if not only_days and any(self._mapping.keys[key].any_other_spelling for key in keys):
             return None
         found: dict[tuple[str, ...], None] = {}
         for row in self._rows:
@@ -249,6 +252,10 @@ class AffectedPartitions:
                 return None
             found.update(dict.fromkeys(product(*(sorted(row[key] or ()) for key in keys))))
         return [dict(zip(keys, values, strict=True)) for values in found]
+
+    def any_other_spelling(self, keys: Sequence[str]) -> bool:
+        """Return whether further partitions can be among them, whose days have another spelling than ``yyyy-MM-dd``."""
+        return any(self._mapping.keys[key].any_other_spelling for key in keys)
 
     def _by(self, keys: tuple[str, ...]) -> tuple[set[tuple[str, ...]], list[tuple[frozenset[str] | None, ...]]]:
         """Return the values of some keys, and the rows that are not listed as they can have too many values."""
@@ -280,6 +287,10 @@ def _meets(row: _Row, keys: tuple[str, ...], wanted: Collection[tuple[str, ...]]
         return any(values in wanted for values in combined)
     found = tuple(row[key] for key in keys)
     return any(_fits(values, found) for values in wanted)
+
+
+def _is_of_day_texts(formula: Formula) -> bool:
+    return isinstance(formula, Call) and formula.function == "day_texts"
 
 
 def columns_of(formula: Formula) -> Iterator[KeyColumn]:

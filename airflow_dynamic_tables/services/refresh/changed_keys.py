@@ -22,7 +22,7 @@ from airflow_dynamic_tables.definitions.queries.text import key_joins
 from airflow_dynamic_tables.exceptions import DynamicTableError, VersionNotFoundError
 from airflow_dynamic_tables.formats.base import KeyScan, ListedFile, ScanLimitError
 from airflow_dynamic_tables.formats.registry import is_bound, key_scan, list_files
-from airflow_dynamic_tables.services.refresh.filtered_changes import types_of
+from airflow_dynamic_tables.services.refresh.partition_mappings import types_of
 from airflow_dynamic_tables.services.refresh.planning import Bound
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -126,7 +126,7 @@ class ChangedKeys:
 
     def _change(self, dimension: SourceBinding, joins: KeyJoins, since: SourceState, now: SourceState) -> KeyChange:
         name = dimension.identifier
-        types = {column.lower(): kind for column, kind in types_of(self._bound)[name].items()}
+        types = {column.lower(): kind for column, kind in types_of(self._bound.sources)[name].items()}
         keys = {key.name for join in joins.joins for key, _ in join.columns}
         used = {column: kind for column, kind in types.items() if joins.columns is None or column in joins.columns | keys}
         if not keys <= used.keys():
@@ -167,7 +167,7 @@ class ChangedKeys:
             raise _NotKnownError(KeyCode.QUERY, "it has an event time, and one of its rows may hide another")
         if name not in self._joins:
             bound, facts = self._bound, self._facts.keys() - {name}
-            self._joins[name] = key_joins(bound.table.expanded_query, name, facts, types_of(bound), bound.settings)
+            self._joins[name] = key_joins(bound.table.expanded_query, name, facts, types_of(bound.sources), bound.settings)
         found = self._joins[name]
         if isinstance(found, Obstacle):
             raise _NotKnownError(KeyCode.QUERY, f"{found.cause}, at {self._bound.place(found.offset)} of the query")

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.partition_transforms import plain_keys
-from airflow_dynamic_tables.core.partitions import describe, parse_spec
-from airflow_dynamic_tables.core.refresh.key_sources import (
-    AffectedPartitions,
-    KeyColumn,
-    KeySource,
-    Lineage,
-    PartitionMapping,
-    columns_of,
-)
+from airflow_dynamic_tables.core.partitions import describe
+from airflow_dynamic_tables.core.refresh.key_sources import AffectedPartitions
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.reasons import OnChange
 from airflow_dynamic_tables.core.refresh.source_changes import SourceDifference, SourceHistory, SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.definitions.queries.text import lineage
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services.refresh.changed_keys import ChangedKeys
-from airflow_dynamic_tables.services.refresh.filtered_changes import FilteredChanges, types_of
+from airflow_dynamic_tables.services.refresh.filtered_changes import FilteredChanges
+from airflow_dynamic_tables.services.refresh.partition_mappings import PartitionMappings
 from airflow_dynamic_tables.services.refresh.planning import Bound
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
 
@@ -47,7 +38,8 @@ class SourceChange:
 class Comparison:
     """Comparison of the current state of a table and its sources with the states recorded by its refreshes.
 
-    ``now`` is the current state of the table; ``versions`` are those that made the partitions compared so far.
+    ``now`` is the current state of the table; ``versions`` are those that made the partitions compared so far. ``mappings`` are
+    those of the partitions.
 
     :param sources: the sources of the definitions.
     """
@@ -64,48 +56,9 @@ class Comparison:
         readings = workspace.ledger.readings(bound.table.identifier, own)
         self.now = registered.loaded.state(readings.latest) if registered.loaded.layout() is not None else None
         self._histories = {own: SourceHistory(readings, self.now)}
-        self._mappings: dict[str, PartitionMapping] = {}
-        self._columns = registered.columns
-        keys = {key: KeySource((KeyColumn(key.lower()),)) for key in bound.table.partition_keys}
-        self._itself = PartitionMapping(keys, {column.name: column.type for column in registered.columns})
+        self.mappings = PartitionMappings(bound.table, bound.sources, registered.columns)
         self._changes: dict[str | None, list[SourceChange]] = {}
         self._now = {source.identifier: source.state for source in bound.sources}
-
-    @property
-    def mapped_keys(self) -> tuple[str, ...]:
-        """The partition keys whose values all sources determine that determine any; those of the first one if they differ."""
-        found = [keys for source in self._bound.sources if (keys := self._determined_by(source))]
-        if not found:
-            return ()
-        common = set.intersection(*found) or found[0]
-        return tuple(key for key in self._bound.table.partition_keys if key in common)
-
-    def all_partitions(self, keys: Sequence[str], *, only_days: bool = False) -> list[dict[str, str]] | None:
-        """Return the partitions, by some keys, of which the query may return rows now; ``None`` if they are unknown.
-
-        :param only_days: as of :meth:`~airflow_dynamic_tables.core.refresh.key_sources.AffectedPartitions.specs`.
-        """
-        if not keys or not all(key in self._lineage and self._lineage[key].is_closed for key in keys):
-            return None
-        found: list[dict[str, str]] = []
-        for source in self._bound.sources:
-            if not any(source.identifier in self._lineage[key].sources for key in keys):
-                continue
-            partitions = source.state.partitions if source.state is not None else None
-            specs = self._mapping(source.identifier).affected(partitions).specs(keys, only_days=only_days)
-            if specs is None:
-                return None
-            found += specs
-        return found
-
-    def _determined_by(self, source: SourceBinding) -> set[str]:
-        """Return the partition keys whose values follow from the partition that a row of a source is in."""
-        partitions = (source.state.partitions if source.state is not None else None) or {}
-        first = next(iter(partitions), "")
-        known = {name.lower() for name in parse_spec(first)} if first else set()
-        keys = self._mapping(source.identifier).keys
-        columns = {key: {column.name for formula in own.formulas for column in columns_of(formula)} for key, own in keys.items()}
-        return {key for key, names in columns.items() if names <= known}
 
     def why_moved(self, spec: Mapping[str, str | None], history: Sequence[Refresh]) -> str | None:
         """Return why a partition must be refreshed; ``None`` if it is unchanged.
@@ -146,18 +99,18 @@ class Comparison:
         for fact, partitions in effect.partitions.items():
             if partitions:
                 why = f"{source.identifier} moved: {effect}"
-                yield replace(change, why=why, affected=self._mapping(fact).affected(partitions))
+                yield replace(change, why=why, affected=self.mappings.of(fact).affected(partitions))
 
     def _is_dimension(self, source: SourceBinding) -> bool:
         """Return whether the changes of a source are mapped by the keys of its rows."""
-        return self._policy(source.identifier) is OnChange.AFFECTED and not self._determined_by(source)
+        return self._policy(source.identifier) is OnChange.AFFECTED and not self.mappings.determined_by(source)
 
     def _facts(self) -> set[str]:
         """Return the sources whose partitions are mapped to those of the table, and whose changes count."""
         return {
             source.identifier
             for source in self._bound.sources
-            if self._policy(source.identifier) is not OnChange.IGNORE and self._determined_by(source)
+            if self._policy(source.identifier) is not OnChange.IGNORE and self.mappings.determined_by(source)
         }
 
     def _policy(self, source: str) -> OnChange:
@@ -179,7 +132,7 @@ class Comparison:
         if latest is None:
             return None
         for token in {token for _, token in found}:
-            affected = self._mapping(source).affected(history.changed_between(token, latest))
+            affected = self.mappings.of(source).affected(history.changed_between(token, latest))
             if any(affected.include(spec) for spec, other in found if other == token):
                 return None
         return self._ledger.source_states(latest).get(source)
@@ -188,10 +141,6 @@ class Comparison:
         """Return the state of a source that a refresh read, without its partitions; ``None`` if it is not known."""
         history = self._history(source.identifier, self._now.get(source.identifier))
         return history.state(token) if history.knows(token) else None
-
-    def feeding(self, source: str, specs: Sequence[Mapping[str, str | None]], partitions: Iterable[str]) -> list[str]:
-        """Return which partitions of a source may have rows for some partitions of the table, by their texts."""
-        return self._mapping(source).feeding(specs, partitions)
 
     @property
     def why_without_effect(self) -> str:
@@ -210,14 +159,14 @@ class Comparison:
         name = str(self._bound.table.identifier)
         if (difference := self._since(token, name, self.now)) is None:
             return None
-        affected = self._itself.affected(difference.partitions)
+        affected = self.mappings.itself.affected(difference.partitions)
         return SourceChange(name, f"the table is not as its refresh left it: {difference.why}", affected, True, False)
 
     def _change(self, token: str | None, source: SourceBinding, difference: SourceDifference) -> SourceChange:
         return SourceChange(
             source=source.identifier,
             why=f"{source.identifier} moved: {difference.why}",
-            affected=self._mapping(source.identifier).affected(difference.partitions),
+            affected=self.mappings.of(source.identifier).affected(difference.partitions),
             has_versions=source.state is not None and source.state.partitions is not None,
             is_new=not self._history(source.identifier, source.state).knows(token),
         )
@@ -233,25 +182,3 @@ class Comparison:
         if source not in self._histories:
             self._histories[source] = SourceHistory(self._ledger.readings(self._bound.table.identifier, source), now)
         return self._histories[source]
-
-    def _mapping(self, source: str) -> PartitionMapping:
-        if source not in self._mappings:
-            found = ((key, lineage.sources.get(source)) for key, lineage in self._lineage.items())
-            self._mappings[source] = PartitionMapping({key: own for key, own in found if own is not None}, self._kinds)
-        return self._mappings[source]
-
-    @cached_property
-    def _kinds(self) -> dict[str, str]:
-        """The types of the columns of the table; before its first commit, those of its keys, as far as they are known."""
-        if self._columns:
-            return {column.name: column.type for column in self._columns}
-        return {key: lineage.type for key, lineage in self._lineage.items() if lineage.type is not None}
-
-    @cached_property
-    def _lineage(self) -> dict[str, Lineage]:
-        bound = self._bound
-        types = types_of(bound)
-        # The keys of a table of Iceberg's transforms are computed from columns, which are no keys.
-        keys = plain_keys(bound.table.partition_keys)
-        query, timezone = bound.table.expanded_query, bound.table.timezone
-        return {key: lineage(query, key, types, bound.settings, timezone) for key in keys}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 
+from airflow_dynamic_tables.core.refresh.key_sources import AffectedPartitions
 from airflow_dynamic_tables.core.refresh.source_changes import MadePartitions, sorted_text
 from airflow_dynamic_tables.services.refresh.comparison import Comparison, SourceChange
 
@@ -92,5 +94,22 @@ class DirtySearch:
         return [change for change in changes if change.has_versions and (is_unknown or not change.is_new)]
 
     def _effect(self, change: SourceChange) -> _Effect:
-        specs = change.affected.specs(self._keys, only_days=not self._is_incremental) if self._keys else None
+        specs = change.affected.specs(self._keys) if self._keys else None
+        if specs is not None and self._is_incremental:
+            specs = self._incremental_specs(change.affected, specs)
         return _Effect(change, None if specs is None else {sorted_text(spec): spec for spec in specs})
+
+    def _incremental_specs(self, affected: AffectedPartitions, specs: list[dict[str, str]]) -> list[dict[str, str]] | None:
+        """Return the affected partitions of which the query returns rows now, and others in which the table may have rows.
+
+        :param specs: those whose days are spelled ``yyyy-MM-dd``, whether the query returns rows of them or not.
+        """
+        if self._every_now is None:
+            return None if affected.any_other_spelling(self._keys) else specs
+        found = [spec for spec in self._every_now if affected.include(spec)]
+        now = self._comparison.now
+        return found if now is not None and now.partitions is not None else [*specs, *found]
+
+    @cached_property
+    def _every_now(self) -> list[dict[str, str]] | None:
+        return self._comparison.mappings.all_partitions(self._keys)

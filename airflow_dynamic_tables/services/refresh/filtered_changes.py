@@ -17,11 +17,11 @@ from airflow_dynamic_tables.core.refresh.conditions import ColumnRange, Filter, 
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.source_changes import SourceDifference
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.types import column_types
 from airflow_dynamic_tables.definitions.queries.text import source_filters
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.formats.base import ChangedFiles
 from airflow_dynamic_tables.formats.registry import changed_files, is_bound
+from airflow_dynamic_tables.services.refresh.partition_mappings import types_of
 from airflow_dynamic_tables.services.refresh.planning import Bound
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -64,7 +64,7 @@ class FilteredChanges:
 
     @cached_property
     def _filters(self) -> dict[str, SourceFilters]:
-        return source_filters(self._bound.table.expanded_query, types_of(self._bound), self._bound.settings)
+        return source_filters(self._bound.table.expanded_query, types_of(self._bound.sources), self._bound.settings)
 
     def _is_excluded(
         self, source: SourceBinding, filters: SourceFilters, text: str, files: Collection[Mapping[str, ColumnRange]]
@@ -111,8 +111,3 @@ class FilteredChanges:
         named += [f"{len(filters) - _NAMED} more"] if len(filters) > _NAMED else []
         conditions = "condition" if len(filters) == 1 else "conditions"
         return f"the changes of {source} are excluded by the {conditions} {' and '.join(named)} of the query"
-
-
-def types_of(bound: Bound) -> dict[str, dict[str, str]]:
-    """Return the known types of the columns of all sources."""
-    return {source.identifier: column_types(source.schema, source.partition_keys) for source in bound.sources}

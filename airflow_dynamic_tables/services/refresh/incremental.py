@@ -121,7 +121,7 @@ class _Search:
         self._bound = bound
         self._made = workspace.ledger.made_partitions(bound.table.identifier)
         self._comparison = Comparison(workspace, registered, bound, request.sources)
-        self._keys = self._comparison.mapped_keys
+        self._keys = self._comparison.mappings.mapped_keys
 
     def partitions(self) -> _Found:
         """Return the changed partitions, or all rows."""
@@ -175,7 +175,7 @@ class _Search:
         """Return the partitions of which the query may return rows now; ``None`` if they are unknown."""
         if any(source.event_time is not None for source in self._bound.sources):
             return None
-        return self._comparison.all_partitions(self._keys)
+        return self._comparison.mappings.all_partitions(self._keys)
 
     def without(self, frozen: FrozenPartitions) -> _Found:
         """Return the changed partitions that are not frozen, and those that are.
@@ -185,7 +185,7 @@ class _Search:
 
         :raises UnsupportedError: if they cannot be listed.
         """
-        every = self._comparison.all_partitions(self._keys)
+        every = self._comparison.mappings.all_partitions(self._keys)
         search = self._changes(every)
         other, recipe = self._why_varying(), self._bound.recipe
 

@@ -40,7 +40,7 @@ def find_late(workspace: Workspace, request: RefreshRequest, registered: Registe
     before = end if request.only_dirty else min(starts)
     frozen = frozen_partitions(workspace, request, registered)
     keys = tuple(table.formatters)
-    every = comparison.all_partitions(keys, only_days=True) if frozen is not None else None
+    every = comparison.mappings.all_partitions(keys) if frozen is not None else None
     search = DirtySearch(comparison, made, keys, every)
     if (why := search.why_any()) and every is None:
         # Without frozen partitions, all rows are replaced. With them, it is not known which other ones to replace.

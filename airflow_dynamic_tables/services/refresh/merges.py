@@ -22,7 +22,7 @@ from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.formats.registry import added_since, files_since
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.refresh.comparison import Comparison
-from airflow_dynamic_tables.services.refresh.filtered_changes import types_of
+from airflow_dynamic_tables.services.refresh.partition_mappings import types_of
 from airflow_dynamic_tables.services.refresh.planning import Bound, Merging, source_of, view_name
 from airflow_dynamic_tables.services.tables.source_reads import pace_of
 from airflow_dynamic_tables.services.workspace import RegisteredTable, Workspace
@@ -62,7 +62,9 @@ class Merges:
             self._check_table(history)
             made = self._made_by(partitions)
             grown = self._grown(made)
-            rule = merge_rule(self.bound.table.expanded_query, grown.identifier, types_of(self.bound), self.bound.settings)
+            rule = merge_rule(
+                self.bound.table.expanded_query, grown.identifier, types_of(self.bound.sources), self.bound.settings
+            )
             if isinstance(rule, Obstacle):
                 raise _NoMergeError(f"{rule.cause}, at {self.bound.place(rule.offset)} of the query; {rule.remedy}")
             self._check_rule(rule)
@@ -120,7 +122,7 @@ class Merges:
     def _merging(self, rule: MergeRule, grown: SourceBinding, made: Sequence[_Made]) -> tuple[Merging, int | None]:
         """Return the merge, and the bytes of the files with the new rows; ``None`` if they are not known."""
         table = self.bound.table
-        for name, types in types_of(self.bound).items():
+        for name, types in types_of(self.bound.sources).items():
             if any("collate" in kind.lower() for kind in types.values()):
                 raise _NoMergeError(f"{name} has columns with a collation")
         since = self.comparison.common_state(grown.identifier, made)
@@ -174,7 +176,7 @@ class Merges:
             if source.state is None or source.state.sizes is None:
                 return None
             sizes = source.state.sizes
-            replacement += sum(sizes[text] for text in self.comparison.feeding(source.identifier, [*partitions], sizes))
+            replacement += sum(sizes[text] for text in self.comparison.mappings.feeding(source.identifier, [*partitions], sizes))
         return ReadBytes(added + former, replacement)
 
 

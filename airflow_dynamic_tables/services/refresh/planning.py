@@ -45,6 +45,7 @@ from airflow_dynamic_tables.formats.registry import bind, bind_at, connection_op
 from airflow_dynamic_tables.ledger.base import Stage
 from airflow_dynamic_tables.services.queries import bind_functions, inline_views
 from airflow_dynamic_tables.services.refresh.catching_up import fresh_then
+from airflow_dynamic_tables.services.refresh.partition_mappings import PartitionMappings
 from airflow_dynamic_tables.services.refresh.preview import statement, why_it_varies
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, StreamBatch
 from airflow_dynamic_tables.services.refresh.source_ages import check_ages
@@ -521,7 +522,7 @@ def _refresh_plan(write: StagedWrite, request: RefreshRequest, registered: Regis
         fresh = fresh_then(workspace, registered, request, stage.partitions, has_watermark=to_do.growth is not None)
     else:
         fresh = found_fresh(workspace, current)
-    return replace(
+    planned = replace(
         planned,
         statement=statement(bound.table.expanded_query, stage.partitions),
         partitions=stage.partitions,
@@ -536,6 +537,9 @@ def _refresh_plan(write: StagedWrite, request: RefreshRequest, registered: Regis
         compared=_compared(bound, registered.loaded, stage.partitions),
         references=_references(workspace, bound, request.sources),
     )
+    if planned.partitions.is_whole:
+        return planned
+    return PartitionMappings(bound.table, bound.sources, registered.columns).restricted(planned)
 
 
 def _compared(bound: Bound, loaded: LoadedTable, partitions: PartitionSet) -> SourceBinding | None:

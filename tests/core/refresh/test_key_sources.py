@@ -92,8 +92,8 @@ def test_days_as_texts_may_be_spelled_otherwise() -> None:
     assert affected.include({"ds": "2024-01-06"})
     assert not affected.include({"ds": "2024-01-07"})
     assert affected.include({"ds": "2024-1-7"})
-    assert affected.specs(["ds"]) is None
-    assert affected.specs(["ds"], only_days=True) == [{"ds": "2024-01-05"}, {"ds": "2024-01-06"}]
+    assert affected.specs(["ds"]) == [{"ds": "2024-01-05"}, {"ds": "2024-01-06"}]
+    assert affected.any_other_spelling(["ds"])
 
 
 def test_partitions_that_feed_others_are_those_that_affect_them() -> None:

@@ -72,6 +72,28 @@ def test_only_changed_partitions_are_replaced(bench: Bench) -> None:
     assert refresh.data_timestamp == MARCH + 5 * DAY
 
 
+def files_of(plan: RefreshPlan) -> set[str]:
+    """The folders of the files that the job of a plan reads."""
+    files = (file for source in plan.sources for file in (*source.files, *(each for part in source.parts for each in part.files)))
+    return {file.split("/")[-2] for file in files}
+
+
+def test_the_job_gets_only_the_files_of_the_partitions(bench: Bench) -> None:
+    bench.query = f"SELECT f.ds, f.n FROM ({BY_DAY}) f LEFT JOIN raw.facts o ON datediff(f.ds, o.ds) < 3 AND o.ds <= f.ds"
+    bench.refresh(4)
+    assert files_of(bench.plans[-1]) == {f"ds={name_of(day)}" for day in range(4)}
+    bench.write(3, 10)
+    bench.refresh(5)
+    assert bench.made == only(3)
+    assert files_of(bench.plans[-1]) == {f"ds={name_of(day)}" for day in (1, 2, 3)}
+    state = bench.plans[-1].sources[0].state
+    assert state is not None
+    assert set(state.partitions or ()) == {f"ds={name_of(day)}" for day in range(4)}, "the state is complete"
+    bench.query = "SELECT ds, max(n) OVER (ORDER BY ds) AS n FROM raw.facts"
+    bench.refresh(5, is_scheduled=False, partitions=only(2))
+    assert files_of(bench.plans[-1]) == {f"ds={name_of(day)}" for day in range(4)}, "the rows of a day depend on all days"
+
+
 def test_nothing_is_done_if_nothing_changed(bench: Bench) -> None:
     bench.refresh(4)
     skipped = bench.refresh(5)
