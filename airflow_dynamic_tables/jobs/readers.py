@@ -45,12 +45,12 @@ def frame_of(spark: SparkSession, source: SourceBinding, driver: Driver) -> Data
     except ParseException as error:
         raise ValueError(f"source {source.identifier}: {refused(spark.version, message(error))}") from error
     if source.parts:
-        return reduce(DataFrame.union, (_part(spark, source, part, driver) for part in source.parts))
+        return reduce(DataFrame.union, (_part(spark, source, part, driver) for part in source.reads))
     if not source.files:
         if schema is None:
             raise ValueError(f"source {source.identifier} has neither files nor a schema")
         return spark.createDataFrame([], schema)
-    frame = _files(spark, source, schema, SourcePart(source.files, source.base_path))
+    frame = _files(spark, source, schema, source.reads[0])
     _check_files(frame, source, len(source.files), driver)
     return frame
 
@@ -66,7 +66,7 @@ def check_spelling(spark: SparkSession, source: SourceBinding) -> None:
     if schema is None or source.format not in _BY_NAME:
         return
     wanted = {name.lower(): name for name in schema.names}
-    for part in source.parts or (SourcePart(source.files, source.base_path),):
+    for part in source.reads:
         reader = _reader(spark, source, part).option("mergeSchema", "true")
         for name in reader.load([exactly(file) for file in part.files]).columns if part.files else ():
             if name not in schema.names and name.lower() in wanted:

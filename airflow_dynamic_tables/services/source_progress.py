@@ -207,7 +207,8 @@ def partition_names(binding: SourceBinding) -> dict[str, str]:
     names: dict[str, str] = {}
     for part in binding.parts:
         for file in part.files:
-            names[file] = _name_of(file, part.base_path, binding.partition_keys, part.values)
+            told = part.partition
+            names[file] = _name_of(file, part.base_path, binding.partition_keys, part.values) if told is None else told
     for file in binding.files:
         names[file] = _name_of(file, binding.base_path, binding.partition_keys, {})
     return names

@@ -36,13 +36,15 @@ _T = TypeVar("_T")
 class SourcePart:
     """Some files of a source. The partition keys are in the names of the folders below ``base_path``, otherwise in ``values``.
 
-    Rows that are ``deleted``, by their positions in the part's single file, are not read.
+    Rows that are ``deleted``, by their positions in the part's single file, are not read. ``partition`` is the text of the
+    partition of all files, if neither folders nor values tell it, because its keys are in the files.
     """
 
     files: tuple[str, ...]
     base_path: str | None = None
     values: Mapping[str, str] = field(default_factory=dict)
     deleted: tuple[int, ...] = ()
+    partition: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,15 @@ class SourceBinding:
     event_time: EventTime | None = None
     is_fed: bool = False
     conn_id: str | None = None
+
+    @property
+    def reads(self) -> list[SourcePart]:
+        """The files by reads of Spark: those of all partitions whose keys are in the files are read together."""
+        together: dict[str, tuple[SourcePart, list[str]]] = {}
+        for part in self.parts or (SourcePart(self.files, self.base_path),):
+            alike = replace(part, files=(), partition=None)
+            together.setdefault(repr(alike), (alike, []))[1].extend(part.files)
+        return [replace(alike, files=tuple(files)) for alike, files in together.values()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from airflow_dynamic_tables.clients.iceberg.revisions import data_files, has_del
 from airflow_dynamic_tables.clients.iceberg.schemas import columns_of, keys_of, to_spark
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.partitions import PartitionSet
+from airflow_dynamic_tables.core.partitions import PartitionSet, describe
 from airflow_dynamic_tables.core.refresh.plan import SourcePart
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.schema import Column, TableLayout, spark_ddl
@@ -404,14 +404,14 @@ def content(table: Table, path: ObjectPath) -> TableContent:
         raise _needs_runtime(path, "holds files that are not Parquet")
     if why := unreadable_in_files(table, live.files):
         raise _needs_runtime(path, why)
-    files = tuple(sorted(file.file_path for file in live.files))
+    placed = sorted(((_partition(table, file), file) for file in live.files), key=lambda each: str(each[1].file_path))
+    files = tuple(file.file_path for _, file in placed)
     schema = spark_ddl(columns_of(table.schema()))
-    placed = [(_partition(table, file), file) for file in live.files]
     there = replace(
         state(table, lasting_fingerprints(_listed(placed, live))),
         sizes=partition_sizes((spec, file.file_size_in_bytes) for spec, file in placed),
     )
-    return TableContent(snapshot_id(table), files, schema, parts=_parts(files, live), state=there)
+    return TableContent(snapshot_id(table), files, schema, parts=_parts(placed, live), state=there)
 
 
 def _listed(
@@ -424,13 +424,17 @@ def _listed(
             yield spec, (f"{file.file_path} without {rows}", {"size": len(rows)})
 
 
-def _parts(files: Sequence[str], live: LiveRows) -> tuple[SourcePart, ...]:
-    """Return the unchanged files as one part and each file with deleted rows as another; empty if no rows are deleted."""
-    if not live.deleted:
-        return ()
-    whole = tuple(file for file in files if file not in live.deleted)
-    others = (SourcePart((file,), deleted=live.deleted[file]) for file in files if file in live.deleted)
-    return (*((SourcePart(whole),) if whole else ()), *others)
+def _parts(placed: Iterable[tuple[dict[str, str | None], DataFile]], live: LiveRows) -> tuple[SourcePart, ...]:
+    """Return the files of each partition, and each file with deleted rows apart; empty if there is only one partition."""
+    unchanged: dict[str, list[str]] = {}
+    apart = []
+    for spec, file in placed:
+        if deleted := live.deleted.get(file.file_path):
+            apart.append(SourcePart((file.file_path,), deleted=deleted, partition=describe(spec)))
+        else:
+            unchanged.setdefault(describe(spec), []).append(file.file_path)
+    parts = (*(SourcePart(tuple(files), partition=text) for text, files in sorted(unchanged.items())), *apart)
+    return parts if len(parts) > 1 or apart else ()
 
 
 def state(table: Table, partitions: Mapping[str, str] | None = None) -> SourceState:

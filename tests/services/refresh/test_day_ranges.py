@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_dynamic_tables.services.source_progress import partition_names
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.changing_sources import ChangingSource, DeltaSource, FolderSource, IcebergSource
 from tests.support.clock import Clock
@@ -50,8 +51,11 @@ def test_days_after_a_change_are_replaced(opened: Open) -> None:
     shop = opened(BY_DAY, OTHER)
     shop.append("2024-01-31", 3, source="other")
     assert replaced(shop) == ["2024-01-31", "2024-02-01", "2024-02-02", "2024-2-12"]
-    shop.append("2024-02-07", 3)
-    assert replaced(shop) == ["2024-02-07"]
+    shop.append("2024-02-02", 3)
+    assert replaced(shop) == ["2024-02-02"]
+    facts, other = (sorted({*partition_names(source).values()}) for source in shop.plans[-1].sources)
+    assert facts == ["ds=2024-02-02"]
+    assert other == ["ds=2024-01-31", "ds=2024-02-01", "ds=2024-02-02"], "the job reads no other days"
 
 
 def test_a_day_spelled_otherwise_gets_its_first_rows(opened: Open) -> None:
