@@ -172,6 +172,15 @@ def test_rows_of_every_type_are_equal_and_leave_nothing_behind(bench: Bench, kin
     assert len(bench.plans) == 2, "partitions that are read in one way are computed by one job"
 
 
+def test_a_verification_reads_all_files(bench: Bench) -> None:
+    """It also checks the lineage, by which a refresh of a partition reads only some of them."""
+    bench.refresh()
+    bench.refresh("days", 2)
+    assert bench.verify(1)
+    complete, refresh, verification = ([len(source.files) for source in plan.sources] for plan in bench.plans)
+    assert (complete, refresh, verification) == ([3], [1], [3])
+
+
 def test_drift_by_another_engine_is_found_by_partition(bench: Bench) -> None:
     bench.refresh()
     bench.rewrite(1, 1, 10)  # lost a duplicate
