@@ -65,8 +65,8 @@ class SourceBinding:
     DDL) when it is known; or, when ``table`` is set, Spark reads that table of ``spark.sql.catalog.*`` at snapshot ``version``,
     or, if ``format`` is none of files, the table at that location. A table of a server has no files (``has_files``): ``options``
     contain everything except the password, which the job reads from environment variable ``password_variable``; ``times`` are its
-    columns that are read as numbers. A source whose files are not below one root, or whose partitions are known by its format only,
-    has ``parts`` instead of ``files``.
+    columns that are read as numbers. A source whose files are not below one root, or whose partitions only its format
+    knows, has ``parts`` instead of ``files``.
 
     With ``conn_id``, that variable holds further options as JSON, including secrets, from the Airflow connection of that id.
     ``state`` is the recorded state for the ledger, if known. The job of a stream discovers new files below ``base_path`` itself,
