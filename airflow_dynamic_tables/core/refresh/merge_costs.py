@@ -17,6 +17,9 @@ _MIB = 1 << 20
 _NOTICEABLE_BYTES = _MIB
 """Bytes by which a merge must read more, because smaller files take longer to open than to read."""
 
+_SHARE = 0.9
+"""Share of the bytes of a replacement that a merge may read, because it also joins the rows that it reads."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReadBytes:
@@ -38,9 +41,10 @@ def why_costlier(merges: Sequence[float], others: Sequence[float], read: ReadByt
     if len(merges) >= _MEASURED and others:
         is_slower = median(merges[:_MEASURED]) > median(others[:_MEASURED]) + _NOTICEABLE_SECONDS
         return "earlier merges took longer" if is_slower else ""
-    if read is None or read.merge <= read.replacement + _NOTICEABLE_BYTES:
+    if read is None or read.merge <= _SHARE * read.replacement + _NOTICEABLE_BYTES:
         return ""
-    return f"a merge of the new ones would read {_size(read.merge)} instead of {_size(read.replacement)}"
+    saves_little = ", which saves too little" if read.merge <= read.replacement else ""
+    return f"a merge of the new ones would read {_size(read.merge)} instead of {_size(read.replacement)}{saves_little}"
 
 
 def _size(number: int) -> str:

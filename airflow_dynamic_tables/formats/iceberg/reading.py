@@ -136,10 +136,10 @@ def added_since(source: Source, store: IcebergStore, view: str, since: SourceSta
     path = source.identifier.path
     table = tables.filled(tables.load(store, path), path, store.catalog)
     content = tables.content(table, path)
-    if content.parts:
+    if any(part.deleted for part in content.parts):
         raise UnsupportedError(f"Another engine deleted rows of {path} beside its files; a stream reads none but whole files.")
     state = tables.state(table)
-    files, size = content.files, None
+    size = None
     if since is not None:
         if why := why_another(since, state):
             return Increment(ended=why)
@@ -150,5 +150,7 @@ def added_since(source: Source, store: IcebergStore, view: str, since: SourceSta
             return Increment(ended=added)
         if not added:
             return Increment()
-        files, size = tuple(file.file_path for file in added), sum(file.file_size_in_bytes for file in added)
-    return Increment(replace(content, files=files, state=state).bound(source.identifier, view), bytes=size)
+        size = sum(file.file_size_in_bytes for file in added)
+        parts = tables.parts(tables.placed(table, added), {})
+        content = replace(content, files=tuple(file.file_path for file in added), parts=parts)
+    return Increment(replace(content, state=state).bound(source.identifier, view), bytes=size)

@@ -404,14 +404,14 @@ def content(table: Table, path: ObjectPath) -> TableContent:
         raise _needs_runtime(path, "holds files that are not Parquet")
     if why := unreadable_in_files(table, live.files):
         raise _needs_runtime(path, why)
-    placed = sorted(((_partition(table, file), file) for file in live.files), key=lambda each: str(each[1].file_path))
-    files = tuple(file.file_path for _, file in placed)
+    listed = placed(table, live.files)
+    files = tuple(file.file_path for _, file in listed)
     schema = spark_ddl(columns_of(table.schema()))
     there = replace(
-        state(table, lasting_fingerprints(_listed(placed, live))),
-        sizes=partition_sizes((spec, file.file_size_in_bytes) for spec, file in placed),
+        state(table, lasting_fingerprints(_listed(listed, live))),
+        sizes=partition_sizes((spec, file.file_size_in_bytes) for spec, file in listed),
     )
-    return TableContent(snapshot_id(table), files, schema, parts=_parts(placed, live), state=there)
+    return TableContent(snapshot_id(table), files, schema, parts=parts(listed, live.deleted), state=there)
 
 
 def _listed(
@@ -424,17 +424,29 @@ def _listed(
             yield spec, (f"{file.file_path} without {rows}", {"size": len(rows)})
 
 
-def _parts(placed: Iterable[tuple[dict[str, str | None], DataFile]], live: LiveRows) -> tuple[SourcePart, ...]:
-    """Return the files of each partition, and each file with deleted rows apart; empty if there is only one partition."""
+def placed(table: Table, files: Iterable[DataFile]) -> list[tuple[dict[str, str | None], DataFile]]:
+    """Return files with their partitions, in the order of their paths."""
+    return sorted(((_partition(table, file), file) for file in files), key=lambda each: str(each[1].file_path))
+
+
+def parts(
+    files: Iterable[tuple[dict[str, str | None], DataFile]], deleted: Mapping[str, tuple[int, ...]]
+) -> tuple[SourcePart, ...]:
+    """Return the files of each partition, and each file with deleted rows apart; empty without partitions and deleted rows.
+
+    :param files: with their partitions.
+    :param deleted: the positions of the deleted rows by file.
+    """
     unchanged: dict[str, list[str]] = {}
     apart = []
-    for spec, file in placed:
-        if deleted := live.deleted.get(file.file_path):
-            apart.append(SourcePart((file.file_path,), deleted=deleted, partition=describe(spec)))
+    for spec, file in files:
+        if rows := deleted.get(file.file_path):
+            apart.append(SourcePart((file.file_path,), deleted=rows, partition=describe(spec)))
         else:
             unchanged.setdefault(describe(spec), []).append(file.file_path)
-    parts = (*(SourcePart(tuple(files), partition=text) for text, files in sorted(unchanged.items())), *apart)
-    return parts if len(parts) > 1 or apart else ()
+    if not apart and unchanged.keys() <= {""}:
+        return ()
+    return (*(SourcePart(tuple(paths), partition=text) for text, paths in sorted(unchanged.items())), *apart)
 
 
 def state(table: Table, partitions: Mapping[str, str] | None = None) -> SourceState:

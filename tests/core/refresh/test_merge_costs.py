@@ -25,8 +25,8 @@ def test_bytes_decide_before_another_refresh_is_measured() -> None:
 
 
 def test_small_differences_do_not_count() -> None:
-    assert why_costlier([], [], read(2, 1)) == ""
-    assert why_costlier([], [], ReadBytes(2 * MIB + 1, MIB)) != ""
+    assert why_costlier([], [], read(1.9, 1)) == ""
+    assert why_costlier([], [], read(1.9, 0.9)) != ""
 
 
 def test_a_merge_is_tried_if_the_bytes_are_not_known() -> None:
@@ -42,3 +42,9 @@ def test_durations_outweigh_bytes() -> None:
 def test_only_the_latest_durations_count() -> None:
     assert why_costlier([1.0, 1.0, 1.0, 900.0, 900.0], [1.0], None) == ""
     assert why_costlier([90.0] * 3, [90.0] * 3 + [1.0] * 10, None) == ""
+
+
+def test_a_merge_also_joins_rows() -> None:
+    why = "a merge of the new ones would read 90.3 MiB instead of 90.5 MiB, which saves too little"
+    assert why_costlier([], [], read(90.3, 90.5)) == why
+    assert why_costlier([], [], read(80, 90.5)) == ""
