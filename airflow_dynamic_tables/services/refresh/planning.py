@@ -537,7 +537,7 @@ def _refresh_plan(write: StagedWrite, request: RefreshRequest, registered: Regis
         compared=_compared(bound, registered.loaded, stage.partitions),
         references=_references(workspace, bound, request.sources),
     )
-    if planned.partitions.is_whole:
+    if planned.partitions.is_whole or to_do.growth is not None:  # only files of complete partitions are bound then
         return planned
     return PartitionMappings(bound.table, bound.sources, registered.columns).restricted(planned)
 
