@@ -13,7 +13,6 @@ from typing import Any
 from jsonschema import Draft202012Validator, FormatChecker
 from openlineage.client.event_v2 import RunEvent
 from openlineage.client.serde import Serde
-from referencing import Registry
 
 from airflow_dynamic_tables.operators.lineage.refresh_facet import DynamicTableRefreshRunFacet
 
@@ -48,7 +47,7 @@ def _check_facet(name: str, facet: Mapping[str, Any]) -> None:
     """Check a facet, its name, and that it has no unknown field: the schemas allow additional ones."""
     url = facet["_schemaURL"]
     _check(facet, url)
-    schema = _registry().contents(url.partition("#")[0])
+    schema = _schemas()[url.partition("#")[0]]
     if "properties" in schema:  # not the base facet, which the facets of Airflow's provider name
         assert schema["properties"] == {name: {"$ref": f"#{url.partition('#')[2]}"}}, name
         own = schema["$defs"][url.rpartition("/")[2]]["allOf"][1]["properties"]
@@ -56,12 +55,12 @@ def _check_facet(name: str, facet: Mapping[str, Any]) -> None:
 
 
 def _check(value: object, url: str) -> None:
-    Draft202012Validator({"$ref": url}, registry=_registry(), format_checker=_FORMATS).validate(value)
+    Draft202012Validator({"$ref": url, "$defs": _schemas()}, format_checker=_FORMATS).validate(value)
 
 
 @cache
-def _registry() -> Registry[Any]:
+def _schemas() -> dict[str, Any]:
     """Return the vendored schemas by their ``$id``, and the schema of the provider's own facet by its URL."""
     vendored = [json.loads(path.read_text()) for path in _SCHEMAS.glob("*.json")]
-    by_url = {_OWN_URL: json.loads(_OWN.read_text()), **{schema["$id"]: schema for schema in vendored}}
-    return Registry().with_contents(by_url.items())
+    own = {**json.loads(_OWN.read_text()), "$id": _OWN_URL}
+    return {schema["$id"]: schema for schema in (own, *vendored)}
