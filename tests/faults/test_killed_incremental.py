@@ -6,7 +6,6 @@ Sources change at one step of an incremental refresh, and its process dies at th
 from __future__ import annotations
 
 import shutil
-import signal
 from itertools import combinations_with_replacement
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from tests.support.clock import Clock
 from tests.support.daily_facts import Bench, name_of, only
 from tests.support.faults.report import FaultReport
 from tests.support.faults.steps import watch_steps
-from tests.support.faults.victims import KILL, start
+from tests.support.faults.victims import KILL, await_kill, start
 
 STEPS = ("begin", "opened", "planned", "commit", "publishing", "swap", "swapped", "landed", "published", "completed")
 IN_BASE = {("opened", "planned"), ("planned", "completed"), ("commit", "landed")}
@@ -73,10 +72,7 @@ def test_what_changed_meanwhile_is_refreshed_after_a_kill(
         bench.write(2, 20)
         read = bench.expected()
 
-    process = start(refresh_and_die, tmp_path, changes_at, dies_at).process
-    process.join(300)
-    assert process.exitcode == -signal.SIGKILL
-    fault_report.injected("kill -9")
+    await_kill(fault_report, dies_at, start(refresh_and_die, tmp_path, changes_at, dies_at))
 
     bench = bench_of(tmp_path, clock)
     with bench.workspace:
@@ -113,10 +109,7 @@ def test_a_refresh_killed_between_two_commits_is_continued(tmp_path: Path, empty
         for day in range(4, 8):
             bench.write(day, day)
 
-    process = start(refresh_in_commits_and_die, tmp_path).process
-    process.join(300)
-    assert process.exitcode == -signal.SIGKILL
-    fault_report.injected("kill -9")
+    await_kill(fault_report, "the third begin", start(refresh_in_commits_and_die, tmp_path))
 
     bench = bench_of(tmp_path, clock)
     bench.settings = IN_COMMITS

@@ -237,7 +237,12 @@ def victim(point: str, strike: Callable[[], object], target: Callable[..., objec
 
 def kill(fault_report: FaultReport, step: str, target: Callable[..., object], *arguments: object) -> None:
     """Run something in a process that is killed at a step, and wait for its end."""
-    process = victim(step, KILL, target, *arguments).process
+    await_kill(fault_report, step, victim(step, KILL, target, *arguments))
+
+
+def await_kill(fault_report: FaultReport, step: str, child: Child) -> None:
+    """Wait for the end of a process that is killed at a step."""
+    process = child.process
     process.join(300)
     assert process.exitcode == -signal.SIGKILL, f"it was not killed at {step}, but ended with {process.exitcode}"
     fault_report.injected("kill -9")
