@@ -24,7 +24,7 @@ from airflow_dynamic_tables.core.partitions import (
     parse_spec,
 )
 from airflow_dynamic_tables.core.refresh.permissions import Ability, Allowed
-from airflow_dynamic_tables.core.refresh.plan import SourceBinding
+from airflow_dynamic_tables.core.refresh.plan import SourceBinding, SourcePart
 from airflow_dynamic_tables.core.refresh.source_changes import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule import APART, on_the_wall
@@ -185,39 +185,41 @@ def _earliest(times: Iterable[datetime | None]) -> datetime | None:
 
 def restricted(binding: SourceBinding, view: str, names: set[str], after: Mapping[str, str]) -> SourceBinding:
     """Return the binding restricted to the files of these partitions."""
-    partition = partition_names(binding)
-    parts = (replace(part, files=tuple(file for file in part.files if partition[file] in names)) for part in binding.parts)
     version = f"partitions:{hashlib.sha256(repr(sorted(after.items())).encode()).hexdigest()[:16]}"
     state = binding.state
     if state is not None:
         unsettled = tuple(name for name in state.unsettled if name in names)
         state = replace(state, version=version, partitions=dict(after), unsettled=unsettled)
-    return replace(
-        binding,
-        view=view,
-        version=version,
-        files=tuple(file for file in binding.files if partition[file] in names),
-        parts=tuple(part for part in parts if part.files),
-        state=state,
-    )
+    return replace(with_files(binding, names.intersection), view=view, version=version, state=state)
+
+
+def with_files(binding: SourceBinding, select: Callable[[set[str]], Iterable[str]]) -> SourceBinding:
+    """Return the binding with only the files of some partitions, and the state that it has.
+
+    :param select: returns these of all partitions, by their texts.
+    """
+    names = partition_names(binding)
+    selected = {*select({*names.values()})}
+
+    def remaining(files: Iterable[str]) -> tuple[str, ...]:
+        return tuple(file for file in files if names[file] in selected)
+
+    parts = (replace(part, files=remaining(part.files)) for part in binding.parts)
+    return replace(binding, files=remaining(binding.files), parts=tuple(part for part in parts if part.files))
 
 
 def partition_names(binding: SourceBinding) -> dict[str, str]:
     """Return the partition text of each file of a source."""
-    names: dict[str, str] = {}
-    for part in binding.parts:
-        for file in part.files:
-            told = part.partition
-            names[file] = _name_of(file, part.base_path, binding.partition_keys, part.values) if told is None else told
-    for file in binding.files:
-        names[file] = _name_of(file, binding.base_path, binding.partition_keys, {})
-    return names
+    keys = binding.partition_keys
+    return {file: _name_of(file, part, keys) for part in binding.every_part for file in part.files}
 
 
-def _name_of(file: str, base: str | None, keys: Sequence[str], values: Mapping[str, str]) -> str:
-    told = dict(values)
-    if base is not None:
-        folder = plain_path(file)[len(plain_path(base)) + 1 :].rpartition("/")[0]
+def _name_of(file: str, part: SourcePart, keys: Sequence[str]) -> str:
+    if part.partition is not None:
+        return part.partition
+    told = dict(part.values)
+    if part.base_path is not None:
+        folder = plain_path(file)[len(plain_path(part.base_path)) + 1 :].rpartition("/")[0]
         told |= {key.lower(): value for key, value in partition_of(folder).items()}
     by_lower = {key.lower(): value for key, value in told.items()}
     return describe({key: by_lower[key.lower()] for key in keys if key.lower() in by_lower})

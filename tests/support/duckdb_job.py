@@ -109,8 +109,7 @@ def rows_of(source: SourceBinding) -> pa.Table:
     for key in source.partition_keys:
         if key not in schema.names:
             schema = schema.append(pa.field(key, pa.string()))
-    parts = source.parts or (SourcePart(source.files, source.base_path),)
-    tables = [_file(file, part, schema) for part in parts for file in part.files]
+    tables = [_file(file, part, schema) for part in source.every_part for file in part.files]
     return pa.concat_tables([schema.empty_table(), *tables])
 
 

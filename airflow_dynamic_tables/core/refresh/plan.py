@@ -94,10 +94,15 @@ class SourceBinding:
     conn_id: str | None = None
 
     @property
+    def every_part(self) -> tuple[SourcePart, ...]:
+        """The parts, or the files as one part."""
+        return self.parts or (SourcePart(self.files, self.base_path),)
+
+    @property
     def reads(self) -> list[SourcePart]:
         """The files by reads of Spark: those of all partitions whose keys are in the files are read together."""
         together: dict[str, tuple[SourcePart, list[str]]] = {}
-        for part in self.parts or (SourcePart(self.files, self.base_path),):
+        for part in self.every_part:
             alike = replace(part, files=(), partition=None)
             together.setdefault(repr(alike), (alike, []))[1].extend(part.files)
         return [replace(alike, files=tuple(files)) for alike, files in together.values()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 
 from airflow_dynamic_tables.core.refresh.key_sources import AffectedPartitions
@@ -104,12 +103,9 @@ class DirtySearch:
 
         :param specs: those whose days are spelled ``yyyy-MM-dd``, whether the query returns rows of them or not.
         """
-        if self._every_now is None:
+        every = self._comparison.mappings.all_partitions(self._keys)
+        if every is None:
             return None if affected.any_other_spelling(self._keys) else specs
-        found = [spec for spec in self._every_now if affected.include(spec)]
+        found = [spec for spec in every if affected.include(spec)]
         now = self._comparison.now
         return found if now is not None and now.partitions is not None else [*specs, *found]
-
-    @cached_property
-    def _every_now(self) -> list[dict[str, str]] | None:
-        return self._comparison.mappings.all_partitions(self._keys)

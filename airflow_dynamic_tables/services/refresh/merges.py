@@ -176,7 +176,8 @@ class Merges:
             if source.state is None or source.state.sizes is None:
                 return None
             sizes = source.state.sizes
-            replacement += sum(sizes[text] for text in self.comparison.mappings.feeding(source.identifier, [*partitions], sizes))
+            feeding = self.comparison.mappings.of(source.identifier).feeding([*partitions], sizes)
+            replacement += sum(sizes[text] for text in feeding)
         return ReadBytes(added + former, replacement)
 
 

@@ -152,7 +152,7 @@ class _Search:
         if not any(texts):
             return WHOLE_TABLE
         try:
-            found = self._compare(table)[1].mappings.feeding(source, specs, texts)
+            found = self._compare(table)[1].mappings.of(source).feeding(specs, texts)
         except (DynamicTableError, OSError):
             return WHOLE_TABLE
         return NO_PARTITIONS if not found else PartitionSet.of(map(parse_spec, found))

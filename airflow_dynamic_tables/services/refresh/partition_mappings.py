@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from airflow_dynamic_tables.core.partition_transforms import plain_keys
 from airflow_dynamic_tables.core.partitions import PartitionSet, parse_spec
@@ -15,7 +15,7 @@ from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.core.types import column_types
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import lineage
-from airflow_dynamic_tables.services.source_progress import partition_names
+from airflow_dynamic_tables.services.source_progress import with_files
 
 
 class PartitionMappings:
@@ -31,6 +31,7 @@ class PartitionMappings:
         self._sources = sources
         self._columns = columns
         self._found: dict[str, PartitionMapping] = {}
+        self._every: dict[tuple[str, ...], list[dict[str, str]] | None] = {}
         keys = {key: KeySource((KeyColumn(key.lower()),)) for key in table.partition_keys}
         self.itself = PartitionMapping(keys, {column.name: column.type for column in columns})
 
@@ -40,10 +41,6 @@ class PartitionMappings:
             found = ((key, lineage.sources.get(source)) for key, lineage in self._lineage.items())
             self._found[source] = PartitionMapping({key: own for key, own in found if own is not None}, self._kinds)
         return self._found[source]
-
-    def feeding(self, source: str, specs: Iterable[Mapping[str, str | None]], partitions: Iterable[str]) -> list[str]:
-        """Return which partitions of a source may have rows for some partitions of the table, by their texts."""
-        return self.of(source).feeding(specs, partitions)
 
     @property
     def mapped_keys(self) -> tuple[str, ...]:
@@ -65,6 +62,11 @@ class PartitionMappings:
 
     def all_partitions(self, keys: Sequence[str]) -> list[dict[str, str]] | None:
         """Return the partitions, by some keys, of which the query may return rows now; ``None`` if they are unknown."""
+        if tuple(keys) not in self._every:
+            self._every[tuple(keys)] = self._list_partitions(keys)
+        return self._every[tuple(keys)]
+
+    def _list_partitions(self, keys: Sequence[str]) -> list[dict[str, str]] | None:
         if not keys or not all(key in self._lineage and self._lineage[key].is_closed for key in keys):
             return None
         texts = [key for key in keys if any(own.any_other_spelling for own in self._lineage[key].sources.values())]
@@ -78,7 +80,9 @@ class PartitionMappings:
             if own is None or not (returned := own.without_texts_of_days).formulas:
                 continue
             partitions = source.state.partitions if source.state is not None else None
-            mapping = PartitionMapping({**self.of(source.identifier).keys, first: returned}, self._kinds)
+            mapping = self.of(source.identifier)
+            if own.any_other_spelling:
+                mapping = PartitionMapping({**mapping.keys, first: returned}, self._kinds)
             specs = mapping.affected(partitions).specs(keys)
             if specs is None:
                 return None
@@ -122,11 +126,4 @@ def _restricted(binding: SourceBinding, mapping: PartitionMapping, partitions: P
     # Without a schema, Spark derives one from the files. Duplicates of event times may be in any of them.
     if binding.schema is None or binding.event_time is not None:
         return binding
-    names = partition_names(binding)
-    kept = {*mapping.feeding([*partitions], {*names.values()})}
-
-    def remaining(files: Iterable[str]) -> tuple[str, ...]:
-        return tuple(file for file in files if names[file] in kept)
-
-    parts = (replace(part, files=remaining(part.files)) for part in binding.parts)
-    return replace(binding, files=remaining(binding.files), parts=tuple(part for part in parts if part.files))
+    return with_files(binding, partial(mapping.feeding, [*partitions]))

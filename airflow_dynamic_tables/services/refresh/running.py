@@ -421,7 +421,7 @@ def log_plan(planned: RefreshPlan) -> None:
 
 
 def _files(source: SourceBinding) -> str:
-    number = len(source.files) + sum(len(part.files) for part in source.parts)
+    number = sum(len(part.files) for part in source.every_part)
     return f", {source.format}, files: {number}" if number else ""
 
 

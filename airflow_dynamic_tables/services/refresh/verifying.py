@@ -416,7 +416,7 @@ def _deleted(recorded: Sequence[SourceBinding], current: Sequence[SourceBinding]
 
 
 def _files(source: SourceBinding) -> Iterator[str]:
-    return chain(source.files, *(part.files for part in source.parts))
+    return chain.from_iterable(part.files for part in source.every_part)
 
 
 def _recorded(comparison: Comparison, refresh: Refresh, spec: _Spec) -> tuple[tuple[str, str], ...]:

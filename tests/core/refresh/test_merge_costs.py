@@ -26,7 +26,7 @@ def test_bytes_decide_before_another_refresh_is_measured() -> None:
 
 def test_small_differences_do_not_count() -> None:
     assert why_costlier([], [], read(1.9, 1)) == ""
-    assert why_costlier([], [], read(1.9, 0.9)) != ""
+    assert why_costlier([], [], ReadBytes(int(1.9 * MIB) + 1, MIB)) != ""
 
 
 def test_a_merge_is_tried_if_the_bytes_are_not_known() -> None:

@@ -18,7 +18,7 @@ from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.core.partitions import WHOLE_TABLE, PartitionSet, describe
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourcePart
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.reasons import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.core.versions import Version
@@ -206,7 +206,7 @@ def test_only_the_rows_of_added_files_are_computed(bench: Bench) -> None:
         plans.append(plan)
         (source,) = plan.sources
         rows: dict[str, list[int]] = {}
-        for part in source.parts or (SourcePart(source.files, source.base_path),):
+        for part in source.every_part:
             for file in part.files:
                 day = part.values.get("ds") or file.split("ds=")[1][:10]
                 rows.setdefault(day, []).append(int(Path(urlsplit(file).path).read_text()))

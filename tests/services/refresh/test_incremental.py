@@ -74,8 +74,7 @@ def test_only_changed_partitions_are_replaced(bench: Bench) -> None:
 
 def files_of(plan: RefreshPlan) -> set[str]:
     """The folders of the files that the job of a plan reads."""
-    files = (file for source in plan.sources for file in (*source.files, *(each for part in source.parts for each in part.files)))
-    return {file.split("/")[-2] for file in files}
+    return {file.split("/")[-2] for source in plan.sources for part in source.every_part for file in part.files}
 
 
 def test_the_job_gets_only_the_files_of_the_partitions(bench: Bench) -> None:
